@@ -68,6 +68,7 @@ coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUS
 # A peer that cannot be installed is left out of the report, which says so.
 bench: $(DEVELOPMENT) bench-programs
 	-$(MAKE) --keep-going $(PYPI_PEERS) $(NPM_PEERS) $(GO_PEERS)
+	-$(BIN)/python -m tests.bench.collections .cache/bench/collections
 	$(BIN)/python -m tests.bench $(BENCH)
 
 bench-programs:

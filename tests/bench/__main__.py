@@ -22,8 +22,10 @@ from tests.bench.proxies import CACHE
 from tests.bench.readings import Reading, Thoroughness, taken
 from tests.bench.report import lines, reading_line, report
 from tests.bench.results import Result, Row, keep, kept
+from tests.bench.retrieval import retrieved
 from tests.bench.rounds import Compared, Effort, available_cores, compare
 from tests.bench.running import Cores, NotStarted, end_on_sigterm, split
+from tests.bench.searching import searches
 from tests.bench.workloads import TARGETS, WORKLOADS, Workload
 
 FULL: Final = Effort(3, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20, 20)
@@ -32,6 +34,8 @@ QUICK_CROWD: Final = 1000
 """Larger ones take a minute to come together."""
 HERE: Final = Path(__file__).parent
 RESULT: Final = CACHE / "result.json"
+COLLECTIONS: Final = CACHE / "collections"
+"""Clones of collections of tools and queries; `make bench` fetches those that can be had."""
 
 
 def main() -> None:
@@ -47,7 +51,8 @@ def main() -> None:
         machine, rows = this_machine(), list(_rows(chosen, effort, cores))
         if arguments.names:
             return
-        keep(Result(machine, effort, rows, list(_readings(cores, thoroughness))), RESULT)
+        found = list(retrieved(sorted(COLLECTIONS.glob("*"))))
+        keep(Result(machine, effort, rows, list(_readings(cores, thoroughness, effort)), found), RESULT)
     result, folder = kept(RESULT), CACHE if arguments.quick else HERE
     (folder / "REPORT.md").write_text(report(result))
     (folder / "chart.svg").write_text(chart(result))
@@ -83,8 +88,9 @@ def _rows(workloads: Sequence[Workload], effort: Effort, cores: Cores) -> Iterat
         yield row
 
 
-def _readings(cores: Cores, thoroughness: Thoroughness) -> Iterator[Reading]:
-    for reading in chain(taken(cores, thoroughness), _of_idle_servers(cores, thoroughness)):
+def _readings(cores: Cores, thoroughness: Thoroughness, effort: Effort) -> Iterator[Reading]:
+    further = _of_idle_servers(cores, thoroughness), _of_searches(cores, effort)
+    for reading in chain(taken(cores, thoroughness), *further):
         print(reading_line(reading), flush=True)
         yield reading
 
@@ -94,6 +100,13 @@ def _of_idle_servers(cores: Cores, thoroughness: Thoroughness) -> Iterator[Readi
         yield from idle_servers(cores, thoroughness.idle_servers)
     except (NotStarted, TimeoutError, subprocess.SubprocessError) as error:
         print(f"idle servers: {error}", file=sys.stderr)
+
+
+def _of_searches(cores: Cores, effort: Effort) -> Iterator[Reading]:
+    try:
+        yield from searches(cores, effort)
+    except (BrokenLoad, NotStarted, TimeoutError, subprocess.SubprocessError) as error:
+        print(f"searches: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

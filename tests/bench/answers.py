@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import cycle
 from typing import Final
 
 import msgspec
@@ -193,11 +194,47 @@ _DISCOVERED: Final = (
 )
 
 
+_VERBS: Final = "create update cancel list approve export archive".split()  # noqa: SIM905  # one line each is longer
+_THINGS: Final = [
+    "invoice",
+    "order",
+    "ticket",
+    "meeting",
+    "report",
+    "branch",
+    "deployment",
+    "account",
+    "message",
+    "holiday",
+    "contract",
+    "shipment",
+    "photo",
+    "budget",
+    "recipe",
+]
+_PLACES: Final = [
+    "a customer",
+    "a project",
+    "a team",
+    "a server",
+    "a warehouse",
+    "a city",
+    "a school",
+    "a bank",
+    "a shop",
+    "a song",
+]
+
+
 @lru_cache(4)
 def _tools(count: int) -> bytes:
     names = ["echo", *(f"tool-{number:04}" for number in range(1, count))]
+    described = cycle(f"{verb} the {thing} of {where}" for thing in _THINGS for verb in _VERBS for where in _PLACES)
     schema = {"type": "object", "properties": {"size": {"type": "integer", "description": "Bytes of text."}}}
-    tools = [{"name": name, "description": f"{MARK} the tool {name}.", "inputSchema": schema} for name in names]
+    tools = [
+        {"name": name, "description": f"{MARK} {does}, as {name}.", "inputSchema": schema}
+        for name, does in zip(names, described, strict=False)
+    ]
     return msgspec.json.encode({"resultType": "complete", "ttlMs": 0, "cacheScope": "public", "tools": tools})
 
 

@@ -64,15 +64,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One POST to `/mcp`; NUMBER may stand in both parts."""
+    """One POST; NUMBER may stand in both parts."""
 
     headers: Mapping[str, str]
     body: str
 
-    def wire(self, port: int) -> str:
+    def wire(self, port: int, path: str = "/mcp") -> str:
         fields = {"Host": f"127.0.0.1:{port}", **self.headers, "Content-Length": str(len(self.body))}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        return f"POST /mcp HTTP/1.1\r\n{head}\r\n{self.body}"
+        return f"POST {path} HTTP/1.1\r\n{head}\r\n{self.body}"
 
 
 def post(ask: Ask, era: Era, session: str | None, fields: Mapping[str, str] = NO_FIELDS) -> Post:

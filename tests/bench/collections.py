@@ -1,7 +1,8 @@
 """Public collections of tools and queries, read from git clones: pinned commits of data that others publish.
 
-Nothing of them is kept here. A collection is read from the first clone that has its commit; a query's hash says
-whether it is of the half that weights are tuned on, or of the half that is held out.
+Nothing of them is kept here: `python -m tests.bench.collections FOLDER` fetches them. A collection is read from the
+first clone that has its commit; a query's hash says whether it is of the half that weights are tuned on, or of the half
+that is held out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,3 +163,18 @@ SOURCES: Final = (
     ),
     Source("Seal-Tools", "fairyshine/Seal-Tools", "ce753ecd60ed08dd376984035de531ab8421f1c6", "Apache-2.0", sealtools),
 )  # fmt: skip
+
+
+def fetch(folder: Path) -> None:
+    """Fetches what is missing. Raises CalledProcessError where a repository cannot be had."""
+    for source in SOURCES:
+        clone = folder / source.name
+        if _has(clone, source.commit):
+            continue
+        clone.mkdir(parents=True, exist_ok=True)
+        _git(clone, "init", "--quiet")
+        _git(clone, "fetch", "--quiet", "--depth=1", f"https://github.com/{source.repository}", source.commit)
+
+
+if __name__ == "__main__":
+    fetch(Path(sys.argv[1]))

@@ -11,6 +11,7 @@ from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING
 from tests.bench.ratios import Ratio, Turn, added, failures, middle, ratio
 from tests.bench.readings import Reading, Unit
 from tests.bench.results import Result, Row
+from tests.bench.retrieval import Retrieved, table
 from tests.bench.rounds import Effort
 from tests.bench.workloads import CURVES, Section
 
@@ -58,6 +59,7 @@ def report(result: Result) -> str:
         _peers(result.of(Section.PEERS)),
         _growth(result),
         _readings(result.readings, result.call_of(NOTHING)),
+        _retrieval(result.retrieval),
         _numbers(result.rows),
         _omissions(result.rows),
         _facts(result.machine, result.effort),
@@ -102,6 +104,15 @@ def _readings(readings: Sequence[Reading], call: float | None) -> Iterator[str]:
     yield from _head("what", "", "of")
     for reading in readings:
         yield _line(reading.name, _in_calls(reading, call), reading.per)
+
+
+def _retrieval(found: Sequence[Retrieved]) -> Iterator[str]:
+    if not found:
+        return
+    yield "\n## How often a search finds the right tool\n"
+    yield "The share of the right tools among the first five or ten; the mean over all queries of a public collection."
+    yield "What is ranked and how, and where the collections are, is in [RETRIEVAL.md](RETRIEVAL.md).\n"
+    yield from table(found)
 
 
 def _in_calls(reading: Reading, call: float | None) -> str:

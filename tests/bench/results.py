@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ from tests.bench.machine import Machine
 from tests.bench.proxies import MCPROXY, NOTHING
 from tests.bench.ratios import Ratio, Turn, middle, ratio
 from tests.bench.readings import Reading
+from tests.bench.retrieval import Retrieved
 from tests.bench.rounds import Effort
 from tests.bench.workloads import Section
 
@@ -42,6 +43,8 @@ class Result:
     effort: Effort
     rows: list[Row]
     readings: list[Reading]
+    retrieval: list[Retrieved] = field(default_factory=list)
+    """Of the collections that were there."""
 
     def of(self, section: Section) -> list[Row]:
         return [row for row in self.rows if row.section is section]

@@ -10,7 +10,8 @@ import re
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from typing import Final
@@ -89,23 +90,63 @@ def halves(collection: Collection) -> dict[str, list[Query]]:
     }
 
 
-def table(clones: Sequence[Path]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """How often each ranker finds the right tools of one collection."""
+
+    collection: str
+    tools: int
+    part: str
+    """Of its queries: one of the halves, or all."""
+    queries: int
+    shares: dict[str, list[float]]
+    """By ranker: the hits at each of DEPTHS."""
+
+
+def retrieved(clones: Sequence[Path]) -> Iterator[Retrieved]:
+    """Each collection that is there, by halves and as a whole."""
+    for source in SOURCES:
+        collection = source.read(clones)
+        if collection is None:
+            continue
+        names = list(collection.tools)
+        searches = {name: ranker(list(collection.tools.values())) for name, ranker in RANKERS.items()}
+        parts = [
+            Retrieved(
+                source.name,
+                len(names),
+                half,
+                len(queries),
+                {name: [hits(search, names, queries, depth) for depth in DEPTHS] for name, search in searches.items()},
+            )
+            for half, queries in halves(collection).items()
+        ]
+        yield from (*parts, together(parts))
+
+
+def together(parts: Sequence[Retrieved]) -> Retrieved:
+    """The parts of one collection as one."""
+    queries = sum(part.queries for part in parts)
+    shares = {
+        name: [
+            sum(part.shares[name][place] * part.queries for part in parts) / max(1, queries)
+            for place in range(len(DEPTHS))
+        ]
+        for name in RANKERS
+    }
+    return Retrieved(parts[0].collection, parts[0].tools, "all", queries, shares)
+
+
+def table(found: Iterable[Retrieved]) -> Iterator[str]:
     """Lines of Markdown."""
     columns = [f"{name} @{depth}" for name in RANKERS for depth in DEPTHS]
     yield f"| collection | tools | half | queries | {' | '.join(columns)} |"
     yield f"|---|---:|---|---:|{'---:|' * len(columns)}"
-    for source in SOURCES:
-        collection = source.read(clones)
-        if collection is None:
-            yield f"| {source.name} | not there | | | {' | ' * (len(columns) - 1)} |"
-            continue
-        names = list(collection.tools)
-        searches = [ranker(list(collection.tools.values())) for ranker in RANKERS.values()]
-        for half, queries in halves(collection).items():
-            figures = [f"{hits(search, names, queries, depth):.3f}" for search in searches for depth in DEPTHS]
-            yield f"| {source.name} | {len(names)} | {half} | {len(queries)} | {' | '.join(figures)} |"
+    for each in found:
+        figures = [f"{share:.3f}" for name in RANKERS for share in each.shares[name]]
+        yield f"| {each.collection} | {each.tools} | {each.part} | {each.queries} | {' | '.join(figures)} |"
 
 
 if __name__ == "__main__":
-    for line in table([Path(argument) for argument in sys.argv[1:]]):
+    for line in table(retrieved([Path(argument) for argument in sys.argv[1:]])):
         print(line, flush=True)

@@ -13,6 +13,7 @@ from tests.bench.ratios import Ratio, Turn
 from tests.bench.readings import Reading, Unit
 from tests.bench.report import lines, report, shown
 from tests.bench.results import Result, Row, keep, kept
+from tests.bench.retrieval import RANKERS, Retrieved
 from tests.bench.rounds import Effort
 from tests.bench.usage import Memory
 from tests.bench.workloads import Section
@@ -38,6 +39,13 @@ def row(section: Section = Section.CALLS, point: int = 0, processor: float = 1.0
         },
         {},
     )
+
+
+def test_retrieval_is_in_the_report_where_collections_were_there() -> None:
+    found = Retrieved("plugins", 7, "all", 4, {name: [0.5, 1.0] for name in RANKERS})
+    text = report(Result(MACHINE, EFFORT, [], [], [found]))
+    assert "| plugins | 7 | all | 4 | 0.500 |" in text
+    assert "finds the right tool" not in written()
 
 
 def written(*rows: Row, readings: tuple[Reading, ...] = ()) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from mcproxy.catalog.search.ranking import ToolText
 from tests.bench.collections import Collection, Query
-from tests.bench.retrieval import DEPTHS, RANKERS, halves, hits, table
+from tests.bench.retrieval import RANKERS, Retrieved, halves, hits, retrieved, table, together
 
 TOOLS = [
     ToolText("git_log", description="Shows the history of commits."),
@@ -44,8 +44,19 @@ def test_each_query_is_in_one_half() -> None:
     assert sorted(query.text for half in split.values() for query in half) == sorted(query.text for query in queries)
 
 
-def test_without_clones_the_table_says_what_is_not_there() -> None:
-    lines = list(table([]))
-    assert lines[0].count("|") == 5 + len(RANKERS) * len(DEPTHS)
-    assert all("not there" in line for line in lines[2:])
-    assert {line.count("|") for line in lines} == {lines[0].count("|")}
+def found(part: str, queries: int, share: float) -> Retrieved:
+    return Retrieved("plugins", 7, part, queries, {name: [share, 1.0] for name in RANKERS})
+
+
+def test_the_parts_of_a_collection_add_up_by_their_queries() -> None:
+    assert together([found("tuning", 3, 0.25), found("held out", 1, 0.75)]) == found("all", 4, 0.375)
+
+
+def test_the_table_has_a_line_for_each_part() -> None:
+    lines = list(table([found("all", 4, 0.5)]))
+    assert {line.count("|") for line in lines} == {11}
+    assert lines[-1] == "| plugins | 7 | all | 4 | 0.500 | 1.000 | 0.500 | 1.000 | 0.500 | 1.000 |"
+
+
+def test_a_collection_that_is_not_there_has_no_line() -> None:
+    assert list(retrieved([])) == []

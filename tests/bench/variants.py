@@ -17,6 +17,9 @@ GUARDED: Final = "guarded"
 POLICIES: Final = "policies"
 """With a number behind it: so many rules, of which the last admits the load."""
 
+SEARCHED: Final = "searched"
+"""With an endpoint whose tools are found by search, at `/mcp/agent`."""
+
 RULES: Final = (1, 10, 100, 1000)
 
 KEY: Final = "mcproxy_bench"
@@ -43,6 +46,7 @@ def _guarded() -> Json:
 VARIANTS: Final[Mapping[str, Json]] = {
     PLAIN: {"proxy": {}},
     GUARDED: {"access": _guarded()},
+    SEARCHED: {"endpoints": {"agent": {"discovery": "search"}}},
     **{f"{POLICIES}-{rules}": {"access": {"policy": _policy(rules)}} for rules in RULES},
 }
 """Sections of the configuration, by name."""

@@ -140,3 +140,15 @@ def traced_lines(made: ToolIndex, query: str) -> int:
     finally:
         sys.settrace(before)
     return lines
+
+
+def test_a_question_counts_as_what_it_asks_for() -> None:
+    index = ToolIndex([terms_of(ToolText("weather")), terms_of(ToolText("what_is_it"))])
+    assert [found.position for found in index.search("what is that?", 5)] == [1]
+
+
+def test_the_same_search_finds_the_same_each_time() -> None:
+    index = ToolIndex([terms_of(ToolText(name)) for name in ("remove_file", "delete_file", "read_file", "file")])
+    first = index.search("delete a file", 5)
+    assert [found.position for found in first] == [1, 0, 3, 2]
+    assert index.search("delete a file", 5) == first
