@@ -39,14 +39,28 @@ class SearchIndexes:
         self._kept: LRUCache[int, SearchableView] = LRUCache(max_tools, getsizeof=_size)
         """By the identity of the view, which each keeps alive."""
         self._terms: LRUCache[bytes, tuple[Counter[str], ...]] = LRUCache(max_tools)
+        self._making: dict[int, anyio.Event] = {}
+        """Indexes that are being made, by the identity of the view: each is set when that ends."""
 
     async def of(self, view: View) -> SearchableView:
-        found = self._kept.get(id(view))
-        if found is None:
+        """The index of a view, which callers that ask at once wait for together."""
+        while (found := self._kept.get(id(view))) is None:
+            making = self._making.get(id(view))
+            if making is None:
+                return await self._make(view)
+            await making.wait()
+        return found
+
+    async def _make(self, view: View) -> SearchableView:
+        making = self._making[id(view)] = anyio.Event()
+        try:
             found = await self._made(view)
             if _size(found) <= self._kept.maxsize:
                 self._kept[id(view)] = found
-        return found
+            return found
+        finally:
+            del self._making[id(view)]
+            making.set()
 
     async def _made(self, view: View) -> SearchableView:
         tools = found_by_search(view)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.search.ranking import Ranked, ToolIndex, ToolText, terms_of
-from mcproxy.gateway.search.indexes import SLICE, SearchIndexes, text_of
+from mcproxy.gateway.search.indexes import SLICE, SearchableView, SearchIndexes, text_of
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +27,36 @@ def view(*names: str) -> View:
 async def test_the_index_of_a_view_is_made_once() -> None:
     indexes, asked = SearchIndexes(), view("log", "push")
     assert await indexes.of(asked) is await indexes.of(asked)
+
+
+async def test_callers_that_ask_at_once_wait_for_one_index() -> None:
+    indexes, asked = SearchIndexes(), view("log", "push")
+    found: list[SearchableView] = []
+
+    async def ask() -> None:
+        found.append(await indexes.of(asked))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(ask)
+    assert len(found) == 3
+    assert all(each is found[0] for each in found)
+
+
+async def test_where_the_one_who_makes_an_index_gives_up_another_makes_it() -> None:
+    indexes, asked = SearchIndexes(), view("log", "push")
+    giving_up = anyio.CancelScope()
+
+    async def give_up() -> None:
+        with giving_up:
+            await indexes.of(asked)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(give_up)
+        await anyio.lowlevel.checkpoint()
+        giving_up.cancel()
+        with anyio.fail_after(GUARD):
+            assert (await indexes.of(asked)).tools == asked.unlisted
 
 
 async def test_an_index_counts_the_tools_of_its_view_alone() -> None:
