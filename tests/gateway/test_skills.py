@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.call.clients import ListChanged
-from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.call.upstreams import PushChannel, ServerIdentity
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import SKILLS, Kind
@@ -136,6 +136,26 @@ async def test_a_list_of_skills_whose_time_is_over_is_fetched_anew() -> None:
         assert len(await h.listed(Kind.SKILLS)) == 1
         h.clock.now += 3
         assert await h.listed(Kind.SKILLS) == []
+
+
+async def test_a_list_of_skills_without_a_time_is_fetched_anew_when_it_is_asked_for() -> None:
+    """Servers of the handshake era give none, and a file may change without a word."""
+    up = serving("a", skill(REFUNDS))
+    async with house(up) as h:
+        await h.ready()
+        up.lists[Kind.SKILLS] = [skill(REFUNDS, "new.md")]
+        h.clock.now += 2
+        assert decoded(await h.call("skills/list"))["skills"] == [skill(REFUNDS, "new.md", at="a+")]
+
+
+async def test_skills_are_fetched_anew_when_notifications_may_have_been_lost() -> None:
+    up = serving("a", skill(REFUNDS))
+    async with house(up) as h:
+        await h.ready()
+        fetched = up.count("skills/list")
+        up.announce(PushChannel.LOST)
+        up.announce(PushChannel.RESTORED)
+        await up.called("skills/list", fetched + 1)
 
 
 async def test_a_caller_who_may_not_read_one_file_is_not_told_of_the_skill() -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, assert_never
 
 import anyio
@@ -300,7 +301,11 @@ class ListFetcher(Component):
             self._failures.pop(key, None)
             self._store(key, fetched)
             # A change that came meanwhile may not be in what was fetched (R35).
-            self._catalogue.renew(link, kind, DOUBTFUL if self._is_wanted(key) else stated(fetched.hints, asked))
+            hints = fetched.hints
+            if hints.ttl is None and kind.extension is not None:
+                # No notification says that such a list changed: without a TTL it is out of date at once.
+                hints = replace(hints, ttl=0.0)
+            self._catalogue.renew(link, kind, DOUBTFUL if self._is_wanted(key) else stated(hints, asked))
             self._poll(key)
             self._observe_delay(key, noticed)
         self._wakeup.notify_all()
@@ -357,7 +362,7 @@ class ListFetcher(Component):
     def _regained(self, link: LinkKey) -> None:
         """Every list counts as changed: its notifications may have been lost with the link."""
         for kind in Kind:
-            if self._catalogue.tells_changes(link, kind):
+            if self._catalogue.tells_changes(link, kind) or kind.extension is not None:
                 self._changed(ListKey(link, kind))
 
     def _changed(self, key: ListKey) -> None:
