@@ -1,4 +1,7 @@
-"""An authority, and the certificates that it signs, for one test's folder."""
+"""An authority, and the certificates that it signs, for one test's folder.
+
+They have what RFC 5280 asks for: Python 3.13 and newer accept no others.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Files:
@@ -27,8 +42,11 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = _builder(self._name, self._name, self._key).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        certificate = (
+            _builder(self._name, self._name, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
         )
         self.file = str(folder / f"{name}.pem")
         Path(self.file).write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
@@ -38,7 +56,12 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names])
         names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *(x509.DNSName(name) for name in dns)]
-        builder = _builder(subject, self._name, key).add_extension(x509.SubjectAlternativeName(names), critical=False)
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = (
+            _builder(subject, self._name, key)
+            .add_extension(x509.SubjectAlternativeName(names), critical=not common_names)
+            .add_extension(authority, critical=False)
+        )
         files = Files(str(self._folder / f"{file}.pem"), str(self._folder / f"{file}.key"))
         Path(files.certificate).write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         Path(files.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

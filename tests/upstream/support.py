@@ -70,7 +70,7 @@ UNREADABLE = {
     "half a surrogate pair": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\\ud800"}]}}',
     "NaN": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"value":NaN}}}',
     "invalid UTF-8": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\xff"}]}}',
-    "deep nesting": b'{"jsonrpc":"2.0","id":ID,"result":{"content":' + b"[" * 5000 + b"]" * 5000 + b"}}",
+    "deep nesting": b'{"jsonrpc":"2.0","id":ID,"result":{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
     "a control character": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\x01"}]}}',
     "an id at the end": b'{"result":{"method":"x","value":NaN},"jsonrpc":"2.0","id":ID}',
 }
