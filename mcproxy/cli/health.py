@@ -34,11 +34,14 @@ def health(configuration: Configuration, *, ready: bool) -> int:
     encrypted = not at_admin and settings.proxy.tls.certificate is not None
     try:
         status, text = _answer(host, listener.port, "/readyz" if ready else "/healthz", encrypted=encrypted)
-    except ssl.SSLError as error:
-        # It speaks TLS and wants a certificate of the client: so it lives, and says no more.
-        print_err(f"{host}:{listener.port} asks for a client's certificate: {error.reason}")
-        return ExitCode.FAILED if ready else ExitCode.OK
     except (OSError, http.client.HTTPException) as error:
+        reset = isinstance(error, ConnectionResetError) and settings.proxy.tls.client_ca is not None
+        if isinstance(error, ssl.SSLError) or (encrypted and reset):
+            # It speaks TLS and wants a certificate of the client: so it lives, and says no more. Its alert may be lost
+            # to the reset that follows it.
+            why = getattr(error, "reason", None) or error
+            print_err(f"{host}:{listener.port} asks for a client's certificate: {why}")
+            return ExitCode.FAILED if ready else ExitCode.OK
         print_err(f"{host}:{listener.port} does not answer: {error}")
         return ExitCode.FAILED
     print_out(text)
