@@ -16,7 +16,6 @@ SCENARIOS: Final = {
     "cluster/test_redis_away.py": "three gateways while Redis is away",
     "configuration/test_authentication.py": "one section of a configuration through all that reads it",
     "configuration/test_headers_command.py": "one key of a configuration, ours and a host's",
-    "cluster/test_sdk.py": "the official SDKs through nginx and three replicas",
     "configuration/test_cluster.py": "one section of a configuration through all that reads it",
     "configuration/test_oauth.py": "one section of a configuration through all that reads it",
     "downstream/test_sdk.py": "the official SDK's clients, over each transport",

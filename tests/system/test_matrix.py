@@ -1,4 +1,5 @@
-"""Every SDK as a client meets every kind of server through one gateway: each behaviour works in each cell.
+"""Every SDK as a client meets every kind of server through one gateway, and through three replicas behind nginx that
+deals each request out to the next of them: each behaviour works in each cell.
 
 A player (an SDK, an era, a transport) plays one script to a gateway with all the servers behind it; the tests read its
 transcript. What a pair of eras cannot have, or an SDK does not do, stands in `IMPOSSIBLE`, with its reason.
@@ -7,6 +8,7 @@ transcript. What a pair of eras cannot have, or an SDK does not do, stands in `I
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ import anyio
 import pytest
 
 from mcproxy.upstream.attribution import LINGER
+from tests.cluster.conftest import RedisServer
+from tests.cluster.replicas import cluster
 from tests.system.running import (
     GO,
     JVM,
@@ -28,6 +32,7 @@ from tests.system.running import (
     Json,
     command,
     configuration,
+    free_port,
     gateway,
     need_go,
     need_java,
@@ -105,10 +110,18 @@ class Cast:
 
     need: Callable[[], None]
     pairs: list[tuple[Player, Cell]]
+    replicas: int = 1
+    """Gateways behind nginx, with a real Redis; their children run at one of them (`placement: one`)."""
 
     @property
     def cells(self) -> list[Cell]:
         return list(dict.fromkeys(cell for _, cell in self.pairs))
+
+    def reason(self, behaviour: str, player: Player, cell: Cell) -> str | None:
+        """Why a player cannot have a behaviour of a cell here, or None."""
+        tables = [IMPOSSIBLE, ELSEWHERE] if self.replicas > 1 else [IMPOSSIBLE]
+        found = (table[behaviour](player, cell) for table in tables if behaviour in table)
+        return next(filter(None, found), None)
 
 
 def own_cast(sdk: str, need: Callable[[], None], kinds: Sequence[tuple[str, str]] = BOTH_ERAS) -> Cast:
@@ -120,12 +133,25 @@ def own_cast(sdk: str, need: Callable[[], None], kinds: Sequence[tuple[str, str]
     return Cast(need, [*product(players, [*cells, *known_cells]), *product(known_players, cells)])
 
 
+LAST: Final = Player("python2", "modern", "http")
+"""Who plays last through the replicas."""
+
+
+def replicated_cast() -> Cast:
+    """The Python SDK's players over HTTP and its servers, in both eras; in CI the players of the first SDK as well."""
+    sdks = ("python1", "python2") if "CI" in os.environ else ("python2",)
+    players = [player for player in PLAYERS if player.transport == "http" and player.sdk in sdks]
+    cells = [cell for cell in CELLS if cell.language == "python"]
+    return Cast(lambda: None, list(product(players, cells)), replicas=3)
+
+
 CASTS: Final = {
     "reference": Cast(need_npm, list(product(PLAYERS, CELLS))),
     "go": own_cast("go", need_go),
     "mcpgo": own_cast("mcpgo", need_go, [*BOTH_ERAS, SSE]),
     "rust": own_cast("rust", need_rust),
     "java": own_cast("java", need_java, [*HANDSHAKE, SSE]),
+    "replicas": replicated_cast(),
 }
 MODES: Final = {"legacy": "legacy", "modern": "auto"}
 SERVERS: Final[dict[str, Callable[[Cell], list[str]]]] = {
@@ -233,6 +259,20 @@ IMPOSSIBLE: Final[dict[str, Callable[[Player, Cell], str | None]]] = {
 }
 """By behaviour: why a player cannot have it of a cell, or None."""
 
+UNSHARED: Final = "the server tells the session that caused it alone, and the stream is of another replica's session"
+ELSEWHERE: Final[dict[str, Callable[[Player, Cell], str | None]]] = {
+    "list change": lambda player, cell: (
+        UNSHARED if cell.transport == "http" else "the replica that lists next may hear of the change a moment later"
+    ),
+    "update": lambda player, cell: UNSHARED if cell.transport == "http" and cell.era != player.era else None,
+    "cancel": lambda player, cell: (
+        "for five seconds after it what a server says is nobody's (requirement R26), and the next player comes sooner"
+        if player != LAST
+        else None
+    ),
+}
+"""As IMPOSSIBLE, through several replicas."""
+
 
 def refusal(player: Player, cell: Cell) -> Json:
     """The error of a cell's server, as far as its SDK lets a tool choose it and the player's tells it."""
@@ -253,17 +293,12 @@ SILENT: Final = {"go", "mcpgo"}
 
 def every_cell(behaviour: str) -> pytest.MarkDecorator:
     possible = [
-        pytest.param(name, player, cell, id=f"{player}-{cell}")
+        pytest.param(name, player, cell, id="-".join([*["replicas"][: cast.replicas > 1], f"{player}-{cell}"]))
         for name, cast in CASTS.items()
         for player, cell in cast.pairs
-        if reason(behaviour, player, cell) is None
+        if cast.reason(behaviour, player, cell) is None
     ]
     return pytest.mark.parametrize(("cast", "player", "cell"), possible)
-
-
-def reason(behaviour: str, player: Player, cell: Cell) -> str | None:
-    why = IMPOSSIBLE.get(behaviour)
-    return why(player, cell) if why else None
 
 
 @every_cell("call")
@@ -436,6 +471,9 @@ class Stage:
     async def set(cls, stack: AsyncExitStack, folder: Path, cast: Cast) -> Stage:
         clients = Clients()
         stack.push_async_callback(clients.aclose)
+        if cast.replicas > 1:
+            url = await replicated(stack, folder, cast)
+            return cls(cast, clients, {"http": {"kind": "http", "url": f"{url}/mcp"}})
         running = await stack.enter_async_context(gateway(folder, await settings(cast.cells, stack)))
         (folder / "stdio").mkdir()
         file = write(folder / "stdio", await settings(cast.cells, stack))
@@ -463,7 +501,7 @@ class Stage:
         parts = [
             (cell, behaviour, steps(cell))
             for cell, (behaviour, steps) in product(cells, BEHAVIOURS.items())
-            if reason(behaviour, player, cell) is None
+            if self.cast.reason(behaviour, player, cell) is None
         ]
         opening: list[Json] = [
             {"do": "tools/list"},
@@ -490,6 +528,21 @@ class Stage:
             {(cell, behaviour): [next(outcomes) for _ in steps] for cell, behaviour, steps in parts},
             found["notifications"],
         )
+
+
+async def replicated(stack: AsyncExitStack, folder: Path, cast: Cast) -> str:
+    """The URL of nginx before the replicas."""
+    redis = RedisServer(folder, free_port())
+    stack.callback(redis.stop)
+    await redis.start()
+    upstreams = {
+        str(cell): {**await upstream(cell, stack), **({"placement": "one"} if cell.transport == "stdio" else {})}
+        for cell in cast.cells
+    }
+    running = await stack.enter_async_context(
+        cluster(folder, upstreams, redis.url, size=cast.replicas, list_wait=60, ends_well=False)
+    )
+    return running.url
 
 
 async def settings(cells: list[Cell], stack: AsyncExitStack) -> Json:
