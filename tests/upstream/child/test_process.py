@@ -412,11 +412,11 @@ async def test_what_a_child_announces_is_published() -> None:
     async with running(child()) as it:
         await it.upstream(tool("announce", {"method": "notifications/resources/list_changed"}))
         await it.upstream(tool("announce afterwards", {"method": "notifications/odd", "params": {"a": 1}}))
-        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 3)
-        changes = [event.change for event in it.events.of(UpstreamChanged)]
-    assert changes[:2] == [ListChanged(Kind.RESOURCES), ListChanged(Kind.TEMPLATES)]
-    assert isinstance(changes[2], Notice)
-    assert changes[2].method == "notifications/odd"
+        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 4)
+        *lists, notice = [event.change for event in it.events.of(UpstreamChanged)]
+    assert lists == [ListChanged(Kind.RESOURCES), ListChanged(Kind.TEMPLATES), ListChanged(Kind.SKILLS)]
+    assert isinstance(notice, Notice)
+    assert notice.method == "notifications/odd"
 
 
 async def test_r26_what_may_be_of_a_call_reaches_no_other_client() -> None:
