@@ -83,13 +83,17 @@ class House:
         """What the service was told of calls with a text."""
         return [told for told in self.service.told if told["arguments"]["text"] == text]
 
-    def verdicts(self, text: str) -> list[str] | None:
-        """What hooks said of a call, as the audit has it."""
-        lines = [json.loads(line) for line in (self.folder / "audit.jsonl").read_text().splitlines()]
-        found: list[str] | None = next(
-            line.get("hooks") for line in lines if line.get("arguments", {}).get("text") == text
-        )
+    async def verdicts(self, text: str) -> list[str] | None:
+        """What hooks said of a call, as the audit has it: its records are written a moment after the answer."""
+        with anyio.fail_after(GUARD):
+            while (line := self._audited(text)) is None:  # noqa: ASYNC110  # it is another process that it waits for
+                await anyio.sleep(0.02)
+        found: list[str] | None = line.get("hooks")
         return found
+
+    def _audited(self, text: str) -> Json | None:
+        lines = map(json.loads, (self.folder / "audit.jsonl").read_text().splitlines())
+        return next((line for line in lines if line.get("arguments", {}).get("text") == text), None)
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +134,14 @@ async def test_each_client_gets_what_the_service_says(house: House, clients: Cli
     unsigned = house.service.unsigned
     steps = json.loads(await clients.play(sdk, script, within=GUARD))["steps"]
     for ((_, tool, way), text), step in zip(texts.items(), steps, strict=True):
-        assert_as_said(house, tool, way, text, step)
+        assert_as_said(house, tool, way, text, step, await house.verdicts(text))
     assert house.service.unsigned == unsigned + len(ERAS)
 
 
-def assert_as_said(house: House, tool: str, way: str, text: str, step: Json) -> None:
+def assert_as_said(house: House, tool: str, way: str, text: str, step: Json, verdicts: list[str] | None) -> None:
     noted, refused = step.get("result", {}).get("content"), step.get("error", {}).get("message", "")
     as_it_is = [{"type": "text", "text": f"noted {text}"}]
-    runs, verdicts = house.runs(text), house.verdicts(text)
+    runs = house.runs(text)
     match tool, way:
         case ("before", "allow"):
             assert (noted, runs, verdicts) == (as_it_is, 1, ["before, enforce: allow"])
