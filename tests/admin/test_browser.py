@@ -15,8 +15,9 @@ from playwright.async_api import Page, async_playwright
 
 from mcproxy.call.calls import Complete, InputRequired
 from mcproxy.call.clients import InputRequest
-from mcproxy.call.upstreams import Disconnected
+from mcproxy.call.upstreams import Disconnected, LinkState, ServerIdentity, UpstreamStatus
 from mcproxy.configuration.problems import Place, Problem, RefusedReload
+from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import first_level
 from tests.admin.test_status_page import PAGES, Site, make_calls, site
 
@@ -104,6 +105,18 @@ async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
             await page.goto(ui.url + path)
             await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
             assert (path, await page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+async def test_cards_hold_their_figures(width: int) -> None:
+    async with browsing(width=width) as (ui, page):
+        make_calls(ui.gateway)
+        identity = ServerIdentity(Era.STATELESS, "2026-07-28", {})
+        ui.gateway.further = [UpstreamStatus("far", LinkState.READY, 1.0, "streamable-http", identity)]
+        for path in (*PAGES, "/ui/servers/far"):
+            await page.goto(ui.url + path)
+            wide = "[...document.querySelectorAll('.figures dd')].filter((one) => one.scrollWidth > one.clientWidth)"
+            assert (path, await page.evaluate(f"{wide}.map((one) => one.textContent)")) == (path, [])
 
 
 async def test_a_tool_is_called_by_keyboard_alone() -> None:
