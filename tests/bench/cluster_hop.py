@@ -11,11 +11,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final
 
 from tests.bench.running import free_port, running
@@ -23,6 +24,7 @@ from tests.bench.running import free_port, running
 CALLS: Final = 4000
 """At each of the two replicas."""
 WARM_UP: Final = 500
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 GOALS: Final = {"p50": 0.3, "p99": 1.0}
 """The most that a hop may add, in milliseconds."""
 _HEADERS: Final = {
@@ -57,9 +59,16 @@ class Session:
         return response
 
 
+def directly(port: int) -> str:
+    """The URL of a Redis at a port."""
+    return f"redis://127.0.0.1:{port}/0"
+
+
 @contextmanager
-def replicas(folder: Path) -> Iterator[list[int]]:
-    """The ports of two replicas that know each other."""
+def replicas(
+    folder: Path, url_of: Callable[[int], str] = directly, access: Mapping[str, object] = NOTHING
+) -> Iterator[list[int]]:
+    """The ports of two replicas that know each other, which reach the Redis at a port by `url_of`."""
     cores = frozenset(os.sched_getaffinity(0))
     redis, upstream = free_port(), free_port()
     with ExitStack() as stack:
@@ -67,13 +76,14 @@ def replicas(folder: Path) -> Iterator[list[int]]:
         stack.enter_context(running(server, cores, redis, folder / "redis.log"))
         command = [sys.executable, "-m", "tests.bench.upstream", f"{upstream}"]
         stack.enter_context(running(command, cores, upstream, folder / "upstream.log"))
-        ports = [free_port(), free_port()]
+        ports, url = [free_port(), free_port()], url_of(redis)
         for port in ports:
             file = folder / f"{port}.json"
             settings = {
                 "mcpServers": {"up": {"url": f"http://127.0.0.1:{upstream}/mcp"}},
                 "proxy": {"port": port, "secret": "the same on every replica"},
-                "cluster": {"redis": f"redis://127.0.0.1:{redis}/0", "listen": "127.0.0.1:0", "member_ttl": "1s"},
+                "access": dict(access),
+                "cluster": {"redis": url, "listen": "127.0.0.1:0", "member_ttl": "1s"},
             }
             file.write_text(json.dumps(settings))
             gateway = [sys.executable, "-m", "mcproxy", "serve", "--config", str(file)]
