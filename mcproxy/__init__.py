@@ -11,7 +11,8 @@ edge where it enters.
 
         imports: only downwards; `|` = siblings that may not see each other
  cli
- app                                          the only module that sees both edges
+ serving                                      listeners and signals around a running gateway
+ app                                          the composition root: the only module that sees both edges
  service | login                              signals, systemd, reloading; pages where people log in to upstreams
  cluster                                      replicas: members, homes, the hop, what they share; only app knows it
  downstream | gateway | upstream | admin

@@ -13,13 +13,14 @@ from typing import Final, NoReturn
 import structlog
 
 from mcproxy import rlimits
-from mcproxy.app import App, running, serve_http, serve_stdio
+from mcproxy.app import App, running
 from mcproxy.cli.listening import obstacle
 from mcproxy.cli.output import banner, print_err, stderr, stdio_hint
 from mcproxy.cli.runtime import ExitCode, first_of, own_command, run, set_up_logs
 from mcproxy.configuration.loading import Configuration, read
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading, log_warnings
+from mcproxy.serving import serve_http, serve_stdio
 
 log = structlog.get_logger()
 
