@@ -34,7 +34,6 @@ SCENARIOS: Final = {
     "upstream/test_sdk.py": "the official SDK's servers, over each transport",
     "http/client/test_oracle.py": "the HTTP client beside h11",
     "http/client/test_states.py": "every edge of the HTTP client's tables",
-    "http/server/test_states.py": "every edge of the HTTP server's tables",
     "http/server/test_oracle.py": "the HTTP server beside h11",
     "upstream/oauth/test_link.py": "a link to a server that wants OAuth, through all of the folder",
     "test_duplicates.py": "the source of the whole package",

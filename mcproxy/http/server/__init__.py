@@ -19,7 +19,6 @@ are remembered. Behind a response, 64 KiB of an unread body are still taken, or 
 No HTTP/2, upgrades, content codings, ranges or files; a whole body is held in memory; trailers are dropped.
 """
 
-from mcproxy.http.server.connection import Bounds, MakeRefusal
 from mcproxy.http.server.heads import Headers
 from mcproxy.http.server.messages import (
     Answered,
@@ -32,6 +31,7 @@ from mcproxy.http.server.messages import (
     Response,
     Streamed,
 )
+from mcproxy.http.server.owner import Bounds, MakeRefusal
 from mcproxy.http.server.router import MethodNotAllowed, NotFound, PathRouter, Route, RoutedHandler
 from mcproxy.http.server.server import Server
 

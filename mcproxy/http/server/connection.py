@@ -1,14 +1,8 @@
 """One connection: requests are read ahead, handled one after the other, and answered in their order.
 
-    IDLE --REQUEST_READ--> ANSWERING --ALL_ANSWERED--> IDLE
-    ANSWERING --BODIES_FULL--> FULL --BODIES_TAKEN--> ANSWERING     (reading is paused in FULL, and nowhere else)
-    ANSWERING --READING_STOPPED--> LAST --DONE--> CLOSING --LOST--> CLOSED
-    ANSWERING --CLIENT_SHUT_DOWN--> LEFT --DONE--> CLOSING
-    ANSWERING --DONE_EARLY--> LINGERING --LOST--> CLOSED
-
-A connection leaves FULL again without help of its handlers: bodies are taken when a handler waits for one, when it is
-given its request, and when it returns. A client that sends more requests than may wait, or reads nothing of what it is
-sent, is disconnected. Knows no path.
+It runs on the table of `states`. It leaves FULL again without help of its handlers: bodies are taken when a handler
+waits for one, when it is given its request, and when it returns. A client that sends more requests than may wait, or
+reads nothing of what it is sent, is disconnected. Knows no path.
 """
 
 from __future__ import annotations
@@ -18,17 +12,37 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Final, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 import structlog
 
 from mcproxy.http.server.chunked import ChunkedBody
 from mcproxy.http.server.heads import WITHOUT_BODY, head
-from mcproxy.http.server.messages import Answered, Request, RequestHandler, Response
+from mcproxy.http.server.messages import Answered, Request, Response
+from mcproxy.http.server.owner import ConnectionOwner
 from mcproxy.http.server.reader import BETWEEN, HEAD, STOPPED, RequestReader
+from mcproxy.http.server.states import (
+    ALL_ANSWERED,
+    ANSWERING,
+    BODIES_FULL,
+    BODIES_TAKEN,
+    CLIENT_SHUT_DOWN,
+    CLOSED,
+    CLOSING,
+    DONE,
+    DONE_EARLY,
+    FULL,
+    IDLE,
+    LAST,
+    LEFT,
+    LINGERING,
+    LOST,
+    READING_STOPPED,
+    REQUEST_READ,
+    TRANSITIONS,
+    ConnectionEvent,
+)
 
 log = structlog.get_logger()
 
@@ -45,121 +59,12 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 """`struct linger`: reset on closing."""
 
-MakeRefusal = Callable[[int, str], Response]
-"""Makes the response to what reaches no handler, from a status and a sentence."""
-
-
-class ConnectionState(Enum):
-    """What a connection does, and whether it reads."""
-
-    IDLE = "nothing to answer: reads on, until the idle deadline"
-    ANSWERING = "requests are answered, in order: reads on"
-    FULL = "requests are answered: reading is paused until a handler takes a body"
-    LAST = "the last requests are answered: nothing more is read"
-    LEFT = "the client has shut down its side: what it asked before is answered"
-    LINGERING = "the last response was sent before the client had sent all: what comes is thrown away"
-    CLOSING = "all is answered: the client takes what was written"
-    CLOSED = "the connection is gone"
-
-
-class ConnectionEvent(Enum):
-    """What happens to a connection."""
-
-    REQUEST_READ = "a request was read, and there was none to answer"
-    BODIES_FULL = "more bytes than MAX_UNREAD wait for handlers"
-    BODIES_TAKEN = "no more bytes than MAX_UNREAD wait for handlers"
-    ALL_ANSWERED = "no request is left to answer"
-    READING_STOPPED = "nothing more may be read"
-    CLIENT_SHUT_DOWN = "the client sends no more"
-    DONE = "nothing is left to do"
-    DONE_EARLY = "nothing is left to do, though the client may still be sending"
-    LOST = "the transport is closed"
-
-
-# By these names, since an attribute of an enum costs a call of its metaclass.
-IDLE, ANSWERING, FULL, LAST, LEFT, LINGERING, CLOSING, CLOSED = ConnectionState
-REQUEST_READ, BODIES_FULL, BODIES_TAKEN, ALL_ANSWERED, READING_STOPPED, CLIENT_SHUT_DOWN, DONE, DONE_EARLY, LOST = (
-    ConnectionEvent
-)
-
-TRANSITIONS: Final[Mapping[ConnectionState, Mapping[ConnectionEvent, ConnectionState]]] = {
-    IDLE: {
-        REQUEST_READ: ANSWERING,
-        DONE: CLOSING,
-        DONE_EARLY: LINGERING,
-        LOST: CLOSED,
-    },
-    ANSWERING: {
-        BODIES_FULL: FULL,
-        ALL_ANSWERED: IDLE,
-        READING_STOPPED: LAST,
-        CLIENT_SHUT_DOWN: LEFT,
-        DONE: CLOSING,
-        DONE_EARLY: LINGERING,
-        LOST: CLOSED,
-    },
-    FULL: {
-        BODIES_TAKEN: ANSWERING,
-        READING_STOPPED: LAST,
-        CLIENT_SHUT_DOWN: LEFT,
-        DONE: CLOSING,
-        DONE_EARLY: LINGERING,
-        LOST: CLOSED,
-    },
-    LAST: {
-        CLIENT_SHUT_DOWN: LEFT,
-        DONE: CLOSING,
-        DONE_EARLY: LINGERING,
-        LOST: CLOSED,
-    },
-    LEFT: {DONE: CLOSING, LOST: CLOSED},
-    LINGERING: {DONE: CLOSING, LOST: CLOSED},
-    CLOSING: {LOST: CLOSED},
-    CLOSED: {},
-}
-
 # The two edges that each request takes, looked up once.
 _AFTER_REQUEST_READ: Final = TRANSITIONS[IDLE][REQUEST_READ]
 _AFTER_ALL_ANSWERED: Final = TRANSITIONS[ANSWERING][ALL_ANSWERED]
 
 _READING: Final = frozenset({IDLE, ANSWERING, FULL})
 _BUSY: Final = frozenset({ANSWERING, FULL, LAST, LEFT})
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a connection may take. Read once, when it is made."""
-
-    max_body: int
-    """Bytes of one request's body."""
-    idle: float
-    """Seconds without a whole request."""
-    write_timeout: float
-    """Seconds in which a client must take some of what was written."""
-    connections: int
-    """Connections at once."""
-    head_timeout: float = 30
-    """Seconds between the first byte of a head and its end."""
-
-
-class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
-
-    handler: RequestHandler
-    refuse: MakeRefusal
-
-    @property
-    def bounds(self) -> Bounds: ...
-
-    closing: bool
-    """True once no connection reads another request."""
-
-    def opened(self, connection: ServerConnection) -> None: ...
-
-    def lost(self, connection: ServerConnection) -> None: ...
-
-    def serve(self, connection: ServerConnection) -> None:
-        """Run `ServerConnection.serve` in a task."""
 
 
 class ServerConnection(asyncio.Protocol):

@@ -12,8 +12,9 @@ from typing import Final
 
 from anyio.abc import TaskStatus
 
-from mcproxy.http.server.connection import Bounds, MakeRefusal, ServerConnection
+from mcproxy.http.server.connection import ServerConnection
 from mcproxy.http.server.messages import RequestHandler
+from mcproxy.http.server.owner import Bounds, MakeRefusal
 
 SWEEPS: Final = 4
 """How often connections are looked at, in the time that one may be idle."""

@@ -9,7 +9,8 @@ from contextvars import Context
 from typing import Any
 
 from mcproxy.http import server as http
-from mcproxy.http.server.connection import MakeRefusal, ServerConnection
+from mcproxy.http.server.connection import ServerConnection
+from mcproxy.http.server.owner import MakeRefusal
 from tests.http.server.serving import BOUNDS, echo, refuse
 
 TURNS = 40

@@ -10,10 +10,11 @@ from email.utils import formatdate
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server import connection as connections
 from mcproxy.http.server import reader as readers
-from mcproxy.http.server.connection import LAST_BYTES, LINGER, MAX_UNREAD, ConnectionEvent, ConnectionState
+from mcproxy.http.server import states
+from mcproxy.http.server.connection import LAST_BYTES, LINGER, MAX_UNREAD
 from mcproxy.http.server.reader import ReaderEvent, ReaderState, RequestReader
+from mcproxy.http.server.states import ConnectionEvent, ConnectionState
 from tests.http.server.driven import DrivenConnection, settle
 from tests.http.server.serving import post
 from tests.http.timers import CommandedLoop
@@ -199,7 +200,7 @@ EDGES: dict[tuple[ConnectionState, ConnectionEvent], tuple[Callable[[Scene], Awa
 
 
 def test_every_edge_of_the_connections_table_is_taken() -> None:
-    assert set(EDGES) == {(state, event) for state, row in connections.TRANSITIONS.items() for event in row}
+    assert set(EDGES) == {(state, event) for state, row in states.TRANSITIONS.items() for event in row}
 
 
 @pytest.mark.parametrize(("state", "event"), EDGES, ids=lambda each: each.name)
@@ -214,7 +215,7 @@ def test_a_connection_goes_where_its_table_says(state: ConnectionState, event: C
             result = step(scene)
             if isinstance(result, Awaitable):
                 await result
-            assert driven.connection.state is connections.TRANSITIONS[state][event]
+            assert driven.connection.state is states.TRANSITIONS[state][event]
             if driven.connection.state not in (S.LEFT, S.CLOSING, S.CLOSED):
                 assert driven.transport.is_paused is (driven.connection.state is S.FULL)
             scene.go_on.set()
