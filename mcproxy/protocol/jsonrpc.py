@@ -6,13 +6,14 @@ What lies below passes as the very bytes that came in. A message is either under
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from itertools import count
-from typing import Final, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from mcproxy.protocol.json_bounds import MANY_QUOTES, TooMany, counted_members, has_more, parse_array
+from mcproxy.protocol.malformed import fault, is_json, legible_id, reads_as_call, reason_of
 
 RequestId = int | str
 Params = dict[str, Raw]
@@ -44,31 +45,11 @@ MAX_BATCH: Final = 1000
 
 _MANY_MEMBERS_AT: Final = 4 * MAX_MEMBERS
 """Bytes of the shortest object with more than MAX_MEMBERS members: `"":1,` and so on, with a few keys alike."""
-_MANY_QUOTES: Final = 40_000
-"""Quotes of a text whose objects may take long to read: their members are counted as they are read."""
-_MANY_COMMAS: Final = 20_000
-"""Commas, likewise, of a text whose arrays may take long to read."""
 WINDOW: Final = 64 * 1024
 """Bytes that are looked through together."""
-_FEW: Final = 64
-"""Bytes that are found one by one before the rest is counted; fewer than either number."""
-
-_HALF_PAIR: Final = re.compile(
-    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
-)
-"""One half of a surrogate pair, where no backslash is escaped."""
 _ESCAPED: Final = b"\\u00"
 """JSON may spell letters so; then looking for a word among the bytes proves nothing."""
 _BACKSLASH: Final = _ESCAPED[0]
-ID_WITHIN: Final = 4096
-"""Bytes at either end of a message that is not valid JSON, in which its id is looked for."""
-_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
-_ID: Final = rb'"id"\s*+:\s*+(?P<id>-?+\d++|%b)\s*+' % _STRING
-_SCALAR: Final = rb'"(?!id")[^"\\]++"\s*+:\s*+(?:%b|-?+\d++|null)\s*+' % _STRING
-_FIRST_ID: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{\s*+(?:%b,\s*+)*+%b[,}]" % (_SCALAR, _ID), re.DOTALL)
-_LAST_ID: Final = re.compile(rb",\s*+%b(?:,\s*+%b)*+\}\s*\Z" % (_ID, _SCALAR), re.DOTALL)
-_KIND: Final = re.compile(rb'"(method|result|error)"\s*+:')
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
@@ -107,10 +88,6 @@ Answer = Response | ErrorResponse
 Message = Request | Notification | Answer
 
 
-_MAX_REASON: Final = 200
-"""Characters of the decoder's own words, which may quote what it read."""
-
-
 class InvalidMessage(Exception):
     """Bytes that are no message: `code` is PARSE_ERROR or INVALID_REQUEST, `id` the sender's where readable."""
 
@@ -124,10 +101,6 @@ class InvalidMessage(Exception):
 
     def response(self) -> ErrorResponse:
         return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
-
-
-class TooMany(Exception):
-    """More members or items than are read. The text is a phrase that goes on from the name of what has them."""
 
 
 class _Error(msgspec.Struct):
@@ -160,7 +133,6 @@ class _Envelope(msgspec.Struct):
 
 _plain = msgspec.json.Decoder(_Plain)
 _envelope = msgspec.json.Decoder(_Envelope)
-_batch = msgspec.json.Decoder(list[Raw])
 _object = msgspec.json.Decoder(Params)
 _id = msgspec.json.Decoder(RequestId)
 _text = msgspec.json.Decoder(str)
@@ -174,7 +146,7 @@ def parse(data: bytes | Raw) -> Message:
         text = data if isinstance(data, bytes) else bytes(data)
         if not text.isascii():
             text.decode()
-        if len(text) > _MANY_QUOTES and _has_more(text, b'"', _MANY_QUOTES):
+        if len(text) > MANY_QUOTES and has_more(text, b'"', MANY_QUOTES):
             return _read_closely(text)
         plain = _plain.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -211,9 +183,10 @@ def _read_closely(data: bytes | Raw) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
-        id = _legible_id(bytes(data))
+        legible = legible_id(bytes(data))
+        id = None if legible is None else parse_id(legible)
         is_answer = id is not None and not reads_as_call(bytes(data))
-        raise InvalidMessage(PARSE_ERROR, _fault(data, error), id, is_answer=is_answer) from error
+        raise InvalidMessage(PARSE_ERROR, fault(data, error), id, is_answer=is_answer) from error
     id = _read_id(envelope.id)
     if envelope.jsonrpc is UNSET or parse_text(envelope.jsonrpc) != VERSION:
         raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
@@ -241,7 +214,7 @@ def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
     except TooMany as error:
         raise InvalidMessage(INVALID_REQUEST, f"a batch of more than {MAX_BATCH} messages") from error
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidMessage(PARSE_ERROR, _fault(data, error)) from error
+        raise InvalidMessage(PARSE_ERROR, fault(data, error)) from error
     if not members:
         raise InvalidMessage(INVALID_REQUEST, "an empty batch")
     return [_parse_member(member) for member in members]
@@ -252,7 +225,7 @@ def parse_object(data: bytes | Raw) -> Params:
     try:
         return _members(data)
     except (TooMany, msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {_reason(error)}") from error
+        raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {reason_of(error)}") from error
 
 
 def is_object(data: Raw) -> bool:
@@ -266,17 +239,6 @@ def object_or_empty(data: bytes | Raw) -> Params:
         return parse_object(data)
     except InvalidMessage:
         return {}
-
-
-def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
-    """The items of a JSON array. Raises TooMany where there are more than `most`, else MsgspecError, RecursionError."""
-    text = bytes(data) if len(data) > _MANY_COMMAS else b""
-    if _has_more(text, b",", _MANY_COMMAS):
-        _count_items(text, most)
-    items = _batch.decode(data)
-    if len(items) > most:
-        raise TooMany(f"has more than {most} items")
-    return items
 
 
 def parse_text(data: bytes | Raw) -> str | None:
@@ -400,108 +362,16 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
     try:
         error = _error.decode(member)
     except (msgspec.MsgspecError, RecursionError) as reason:
-        sentence = f"malformed error: {_reason(reason)}"
+        sentence = f"malformed error: {reason_of(reason)}"
         raise InvalidMessage(INVALID_REQUEST, sentence, id, is_answer=id is not None) from reason
     return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
 
 
-def reads_as_call(data: bytes) -> bool:
-    """Whether a message that is not valid JSON looks like a call: it names its method before any result or error."""
-    found = _KIND.search(data)
-    return found is not None and found[1] == b"method"
-
-
-def _legible_id(data: bytes) -> RequestId | None:
-    """The id of a message that is not valid JSON, where it stands before or behind all that is not a plain string.
-
-    JSON-RPC 2.0, section 5, has null where "there was an error in detecting the id": here there was none.
-    """
-    found = _FIRST_ID.match(data[:ID_WITHIN]) or _LAST_ID.search(data[-ID_WITHIN:])
-    return None if found is None else parse_id(found["id"])
-
-
-class _Key:
-    """A key that is counted as it is read."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
-class _Item:
-    """An item that is counted as it is read."""
-
-
-_T = TypeVar("_T")
-
-
-def _counting(make: Callable[[object], _T], most: int, what: str) -> Callable[[type, object], _T]:
-    """For a decoder, which stops at the first member or item that is one too many."""
-    number = count(1)
-
-    def convert(_type: type, value: object) -> _T:
-        if next(number) > most:
-            raise TooMany(f"has more than {most} {what}")
-        return make(value)
-
-    return convert
-
-
 def _members(data: bytes | Raw) -> Params:
     """Raises TooMany, MsgspecError or RecursionError. One member too many costs no more than MAX_MEMBERS do."""
-    text = bytes(data) if len(data) > _MANY_QUOTES else b""
-    if _has_more(text, b'"', _MANY_QUOTES):
-        hook = _counting(lambda value: _Key(str(value)), MAX_MEMBERS, "members")
-        found = _decoded(text, dict[_Key, Raw], hook)
-        return {key.text: value for key, value in found.items()}
+    if len(data) > MANY_QUOTES and has_more(text := bytes(data), b'"', MANY_QUOTES):
+        return counted_members(text, MAX_MEMBERS)
     members = _object.decode(data)
     if len(members) > MAX_MEMBERS:
         raise TooMany(f"has more than {MAX_MEMBERS} members")
     return members
-
-
-def _has_more(text: bytes, byte: bytes, most: int) -> bool:
-    """Whether a byte occurs more than `most` times."""
-    # To find a byte is twenty times as fast as to count it: of large texts most are one string of Base64.
-    at = -1
-    for _ in range(_FEW):
-        at = text.find(byte, at + 1)
-        if at < 0:
-            return False
-    return text.count(byte, at + 1) + _FEW > most
-
-
-def _count_items(text: bytes, most: int) -> None:
-    _decoded(text, list[_Item], _counting(lambda value: _Item(), most, "items"))
-
-
-def _decoded(text: bytes, type: type[_T], hook: Callable[[type, object], object]) -> _T:
-    """Raises what `hook` raises, which the decoder wraps."""
-    try:
-        return msgspec.json.decode(text, type=type, dec_hook=hook)
-    except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, TooMany):
-            raise error.__cause__ from error
-        raise
-
-
-def is_json(data: bytes | Raw) -> bool:
-    """Whether it is one value of valid JSON."""
-    try:
-        msgspec.json.decode(data, type=Raw)
-        bytes(data).decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
-
-
-def _fault(data: bytes | Raw, error: Exception) -> str:
-    """Why `data` was not read. RFC 8259, section 8.2: the meaning of half a surrogate pair is not defined."""
-    if _HALF_PAIR.search(bytes(data).replace(b"\\\\", b"")):
-        return "a string holds one half of a surrogate pair, which is no character: send both, or neither"
-    return f"not valid JSON: {_reason(error)}"
-
-
-def _reason(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:_MAX_REASON]

@@ -16,7 +16,8 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, Send
-from mcproxy.protocol.jsonrpc import PARSE_ERROR, InvalidMessage, Message, reads_as_call
+from mcproxy.protocol.jsonrpc import PARSE_ERROR, InvalidMessage, Message
+from mcproxy.protocol.malformed import reads_as_call
 from mcproxy.upstream.context import LinkContext
 
 BOM: Final = b"\xef\xbb\xbf"

@@ -10,7 +10,8 @@ from typing import Final
 import re2
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import is_json, parse_text, raw
+from mcproxy.protocol.jsonrpc import parse_text, raw
+from mcproxy.protocol.malformed import is_json
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.url_secrets import url_secrets
 

@@ -24,17 +24,8 @@ from mcproxy.gateway.results.kept import KeptResults
 from mcproxy.gateway.results.shortening import MIN_TEXT, head_and_tail, shares, shortened_arrays, texts, with_text
 from mcproxy.protocol.envelope import META, STRUCTURED
 from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
-from mcproxy.protocol.jsonrpc import (
-    InvalidMessage,
-    Params,
-    TooMany,
-    object_or_empty,
-    parse_array,
-    parse_object,
-    parse_text,
-    raw,
-    size_of,
-)
+from mcproxy.protocol.json_bounds import TooMany, parse_array
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, parse_text, raw, size_of
 from mcproxy.protocol.methods import Kind, Shape, Subject
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, TooMany, parse_array, parse_object, parse_text, raw
+from mcproxy.protocol.json_bounds import TooMany, parse_array
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 
 MAX_ITEMS: Final = 100_000
 """Items of an array, beyond which it passes as it is."""
