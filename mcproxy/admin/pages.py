@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -18,20 +18,22 @@ from mcproxy.access.audit.usage import COLUMNS, UsageReport, never_called
 from mcproxy.admin.entry_form import Field, fields, prompt_fields, template_fields
 from mcproxy.admin.masking import masked
 from mcproxy.admin.measures.audit_usage import NoUsage
-from mcproxy.admin.measures.charts import charts, duration_text, sparkline
+from mcproxy.admin.measures.charts import charts, duration_text
 from mcproxy.admin.measures.graph import ClientNode, ServerNode, graph
-from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics, Minute
-from mcproxy.call.calls import Handler
-from mcproxy.call.clients import Listener
-from mcproxy.call.identity import Caller, Principal
-from mcproxy.call.upstreams import SERVING, UpstreamStatus
-from mcproxy.catalog.merging import Shown, View
-from mcproxy.catalog.naming import RefusedEntry
+from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics
+from mcproxy.admin.page_values import (
+    NOUNS,
+    CatalogueGroup,
+    CatalogueRow,
+    GatewayView,
+    ReloadBanner,
+    TryResult,
+    UpstreamCard,
+)
+from mcproxy.call.identity import Caller
 from mcproxy.configuration.problems import RefusedReload
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Settings
 from mcproxy.telemetry.logs import masking, shortened
-from mcproxy.telemetry.metrics import Metrics
 
 MAX_FOUND = 500
 """Entries of the catalogue on one page; a search finds further ones."""
@@ -44,202 +46,6 @@ MAX_USAGE_ROWS = 100
 
 WINDOW_TEXTS = {"1d": "a day ago", "7d": "7 days ago", "30d": "30 days ago", "all": "the log begins"}
 """The times that usage is shown for, in words; the keys of WINDOWS."""
-
-NOUNS = {
-    Kind.TOOLS: "tool",
-    Kind.RESOURCES: "resource",
-    Kind.TEMPLATES: "template",
-    Kind.PROMPTS: "prompt",
-    Kind.SKILLS: "skill",
-}
-
-
-class WaitingCall(Protocol):
-    """A call that waits for an operator."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def principal(self) -> str: ...
-
-    @property
-    def upstream(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def shown_arguments(self) -> str: ...
-
-    @property
-    def expires(self) -> float:
-        """A Unix time in seconds."""
-
-
-class GatewayView(Protocol):
-    """What the pages read of the gateway, as of now."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def metrics(self) -> Metrics: ...
-
-    @property
-    def handler(self) -> Handler: ...
-
-    def statuses(self) -> list[UpstreamStatus]: ...
-
-    def catalogue(self, endpoint: str = "") -> View: ...
-
-    def listeners(self) -> Sequence[Listener]: ...
-
-    def waiting(self) -> Sequence[RefusedEntry]:
-        """Definitions that await approval."""
-
-    def replicas(self) -> Sequence[ReplicaRow]:
-        """The replicas of the cluster, the one that answers first; none where there is no cluster."""
-
-    def waiting_calls(self) -> Sequence[WaitingCall]:
-        """Calls that wait for an operator's approval."""
-
-    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
-        """A decision on such a call; False where it waits no more, or is the operator's own.
-
-        `operator` is None for a visitor that came by the link of the call.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaRow:
-    """One replica of the cluster. `differs` says in what it differs from the one that answers."""
-
-    label: str
-    address: str
-    version: str
-    state: str
-    differs: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReloadBanner:
-    """What every page says of a reload that was refused: since when, and its problems, of which `further` are left
-    out."""
-
-    since: float
-    problems: Sequence[str]
-    further: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamCard:
-    """One upstream in the fleet's table."""
-
-    status: UpstreamStatus
-    recent: CallCounts
-    total: CallCounts
-    offers: dict[str, int]
-    minutes: Sequence[Minute]
-
-    @property
-    def sparkline(self) -> str:
-        """The calls of the last hour as SVG, safe in a page."""
-        return sparkline(self.minutes, self.status.name)
-
-    @property
-    def charts(self) -> str:
-        """The last hour as pictures and a table, safe in a page."""
-        return charts(self.minutes, self.status.name)
-
-    @property
-    def state(self) -> str:
-        return self.status.state.value.replace("_", " ")
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether calls are answered: an idle server is started by the next one."""
-        return self.status.state in SERVING
-
-    @property
-    def era(self) -> str:
-        return self.status.identity.version if self.status.identity else ""
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueRow:
-    """One tool, resource, template, prompt or skill of the catalogue."""
-
-    kind: Kind
-    shown: Shown
-    entry: dict[str, Any]
-
-    @property
-    def noun(self) -> str:
-        return NOUNS[self.kind]
-
-    @property
-    def summary(self) -> str:
-        text = str(self._description or self.entry.get("title") or "").strip()
-        return text.splitlines()[0][:300] if text else ""
-
-    @property
-    def _description(self) -> object:
-        """That of a skill stands in its frontmatter."""
-        frontmatter = self.entry.get("frontmatter")
-        described = frontmatter if isinstance(frontmatter, dict) else self.entry
-        return described.get("description", "")
-
-    def mentions(self, words: Iterable[str]) -> bool:
-        text = f"{self.shown.key} {self.shown.own} {self.entry.get('title', '')} {self._description}"
-        return all(word in text.lower() for word in words)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogueGroup:
-    """The entries of one upstream that were found: `count` in all, of which the page shows `items`."""
-
-    upstream: str
-    count: int
-    items: Sequence[CatalogueRow]
-    has_page: bool
-    """Whether it is a server of the configuration: the gateway has entries of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A form that a server asks to be filled in, in the middle of a call."""
-
-    key: str
-    message: str
-    schema: Mapping[str, Any]
-
-    @property
-    def fields(self) -> list[Field]:
-        return fields(self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class TryResult:
-    """The result of a call made from the page, or the questions that it waits for."""
-
-    is_error: bool
-    text: str
-    messages: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    """`data:` URLs."""
-    questions: tuple[Question, ...] = ()
-    state: str | None = None
-    """What the next request brings back, where the call goes on."""
-
-    @property
-    def goes_on(self) -> bool:
-        return bool(self.questions) or self.state is not None
-
-    @property
-    def asked(self) -> str:
-        """The schemas of the questions as JSON, by which the answers are converted."""
-        return json.dumps({question.key: question.schema for question in self.questions})
 
 
 @dataclass(slots=True)

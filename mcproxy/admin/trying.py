@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from mcproxy import __version__
 from mcproxy.admin.entry_form import InvalidInput, arguments, expanded
-from mcproxy.admin.pages import CatalogueRow, Question, TryResult
+from mcproxy.admin.page_values import CatalogueRow, Question, TryResult
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from mcproxy import __version__
 from mcproxy.access.identity import Identified, Identity
 from mcproxy.access.reservations import Ledger
-from mcproxy.admin.pages import ReplicaRow
+from mcproxy.admin.page_values import ReplicaRow
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.upstreams import UpstreamEvent

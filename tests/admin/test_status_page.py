@@ -21,7 +21,8 @@ from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.audit_usage import UsageReader
 from mcproxy.admin.measures.statistics import CallStatistics
-from mcproxy.admin.pages import MAX_FOUND, MAX_PROBLEMS, MAX_USAGE_ROWS, Pages, ReplicaRow
+from mcproxy.admin.page_values import ReplicaRow
+from mcproxy.admin.pages import MAX_FOUND, MAX_PROBLEMS, MAX_USAGE_ROWS, Pages
 from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener

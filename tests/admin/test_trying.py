@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from mcproxy.admin.pages import CatalogueRow
+from mcproxy.admin.page_values import CatalogueRow
 from mcproxy.admin.trying import MAX_IMAGE_BYTES, MAX_IMAGES, attempt, can_be_tried, filled
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
