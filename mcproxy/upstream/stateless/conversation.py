@@ -53,7 +53,8 @@ from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import BOM, LoginNeeded, NotAccepted, Rejected, is_nearly_json, task_group, unless_gone
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
-from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
+from mcproxy.upstream.stateless.listen_filter import announced
+from mcproxy.upstream.stateless.subscriptions import ListenStream
 
 FOREVER: Final = Timeouts(math.inf, math.inf)
 """For the listen stream, once acknowledged: it lasts as long as its link."""

@@ -6,12 +6,11 @@ notification is missed. Does no I/O: it is given a function that listens, and wh
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import anyio
-import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
@@ -19,11 +18,9 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists
-from mcproxy.catalog.uris import canonical
 from mcproxy.concurrency import backoff
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.pending_requests import PeerGone
-from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, without_hop_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
 from mcproxy.protocol.jsonrpc import (
@@ -41,13 +38,11 @@ from mcproxy.protocol.jsonrpc import (
     parse_id,
     parse_object,
     parse_text,
-    raw,
 )
 from mcproxy.protocol.methods import (
     ACKNOWLEDGED,
     CHANGED,
     LISTEN,
-    LISTEN_FLAGS,
     LISTEN_URIS,
     RESOURCE_UPDATED,
     Kind,
@@ -55,6 +50,7 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import LISTEN_TASKS, TASK_ID, TASK_NOTIFICATION, listened, listening_for
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import NotAccepted, Rejected, task_group
+from mcproxy.upstream.stateless.listen_filter import FilterEntry, ListenFilter
 
 log = structlog.get_logger()
 
@@ -66,66 +62,6 @@ Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | Er
 
 Raises NotAccepted, PeerGone or Rejected.
 """
-
-_uris = msgspec.json.Decoder(list[str])
-
-
-class FilterEntry(NamedTuple):
-    """One name in a filter: `member` is LISTEN_URIS or LISTEN_TASKS."""
-
-    member: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ListenFilter:
-    """The notifications that a stream is asked for, or has agreed to."""
-
-    flags: frozenset[str] = frozenset()
-    """Of `LISTEN_FLAGS`."""
-    uris: frozenset[str] = frozenset()
-    tasks: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, flags: frozenset[str], named: Collection[FilterEntry]) -> ListenFilter:
-        uris = frozenset(name for member, name in named if member == LISTEN_URIS)
-        return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
-
-    def __bool__(self) -> bool:
-        return bool(self.flags or self.named)
-
-    @property
-    def named(self) -> frozenset[FilterEntry]:
-        uris = frozenset(FilterEntry(LISTEN_URIS, uri) for uri in self.uris)
-        return uris | {FilterEntry(LISTEN_TASKS, id) for id in self.tasks}
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
-
-    def params(self) -> Params:
-        members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
-        if self.uris:
-            members[LISTEN_URIS] = sorted(self.uris)
-        if self.tasks:
-            members[LISTEN_TASKS] = sorted(self.tasks)
-        return {"notifications": raw(members)}
-
-    def agreed(self, params: Params) -> ListenFilter:
-        """The part of this that an acknowledgement honours. A URI may come back spelt otherwise (requirement R63)."""
-        try:
-            members = parse_object(params.get("notifications", EMPTY_OBJECT))
-            named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
-            tasks = self.tasks.intersection(listened(params))
-        except (InvalidMessage, msgspec.MsgspecError):
-            return ListenFilter()
-        flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
-        return ListenFilter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
-
-
-def announced(capabilities: Params) -> frozenset[str]:
-    """The flags for the lists whose changes a server declares that it announces."""
-    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if tells_changes(capabilities, kinds[0].capability))
 
 
 @dataclass(eq=False, slots=True)

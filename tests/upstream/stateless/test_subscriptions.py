@@ -29,7 +29,7 @@ from mcproxy.protocol.methods import ACKNOWLEDGED, Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.stateless.subscriptions import ListenFilter, ListenStream, announced
+from mcproxy.upstream.stateless.subscriptions import ListenStream
 from tests.timeouts import GUARD
 from tests.upstream.support import decoded, failure, request
 
@@ -137,21 +137,6 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
             await anyio.wait_all_tasks_blocked()
             yield it
             tasks.cancel_scope.cancel()
-
-
-def test_it_asks_for_the_lists_that_the_server_says_it_tells_of() -> None:
-    capabilities = {"tools": raw({"listChanged": True}), "prompts": raw({}), "resources": raw([])}
-    assert announced(capabilities) == TOOLS
-
-
-def test_a_uri_may_be_acknowledged_in_another_spelling() -> None:
-    asked = ListenFilter(uris=frozenset({"HTTP://A", "x:y"}))
-    assert asked.agreed({"notifications": raw({"resourceSubscriptions": ["http://a/"]})}).uris == {"HTTP://A"}
-
-
-@pytest.mark.parametrize("said", [[], {"resourceSubscriptions": [1]}, {"resourceSubscriptions": "a:1"}])
-def test_an_unreadable_acknowledgement_agrees_to_nothing(said: Any) -> None:
-    assert not ListenFilter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)})
 
 
 async def test_no_listen_stream_is_opened_for_an_empty_filter() -> None:

@@ -1,0 +1,75 @@
+"""The filter of a `subscriptions/listen` request: the lists, URIs and tasks whose changes are wanted, or agreed to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from mcproxy.catalog.uris import canonical
+from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, raw
+from mcproxy.protocol.methods import LISTEN_FLAGS, LISTEN_URIS, Kind
+from mcproxy.protocol.tasks import LISTEN_TASKS, listened
+
+_uris = msgspec.json.Decoder(list[str])
+
+
+class FilterEntry(NamedTuple):
+    """One name in a filter: `member` is LISTEN_URIS or LISTEN_TASKS."""
+
+    member: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenFilter:
+    """The notifications that a stream is asked for, or has agreed to."""
+
+    flags: frozenset[str] = frozenset()
+    """Of `LISTEN_FLAGS`."""
+    uris: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, flags: frozenset[str], named: Collection[FilterEntry]) -> ListenFilter:
+        uris = frozenset(name for member, name in named if member == LISTEN_URIS)
+        return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.named)
+
+    @property
+    def named(self) -> frozenset[FilterEntry]:
+        uris = frozenset(FilterEntry(LISTEN_URIS, uri) for uri in self.uris)
+        return uris | {FilterEntry(LISTEN_TASKS, id) for id in self.tasks}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
+
+    def params(self) -> Params:
+        members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
+        if self.uris:
+            members[LISTEN_URIS] = sorted(self.uris)
+        if self.tasks:
+            members[LISTEN_TASKS] = sorted(self.tasks)
+        return {"notifications": raw(members)}
+
+    def agreed(self, params: Params) -> ListenFilter:
+        """The part of this that an acknowledgement honours. A URI may come back spelt otherwise (requirement R63)."""
+        try:
+            members = parse_object(params.get("notifications", EMPTY_OBJECT))
+            named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
+            tasks = self.tasks.intersection(listened(params))
+        except (InvalidMessage, msgspec.MsgspecError):
+            return ListenFilter()
+        flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
+        return ListenFilter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
+
+
+def announced(capabilities: Params) -> frozenset[str]:
+    """The flags for the lists whose changes a server declares that it announces."""
+    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if tells_changes(capabilities, kinds[0].capability))
