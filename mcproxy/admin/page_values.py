@@ -14,8 +14,8 @@ from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import SERVING, UpstreamStatus
-from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import RefusedEntry
+from mcproxy.catalog.views.merging import Shown, View
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics

@@ -30,11 +30,11 @@ from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import ANONYMOUS
 from mcproxy.catalog.contents import fault
-from mcproxy.catalog.merging import View, read_listing
 from mcproxy.catalog.naming import Layout, layouts, name_table
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uri_matching import flaw, matcher, readings
 from mcproxy.catalog.uris import canonical
+from mcproxy.catalog.views.merging import View, read_listing
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers
 from mcproxy.protocol.jsonrpc import (
     MAX_BATCH,

@@ -38,8 +38,8 @@ from mcproxy.call.upstreams import (
     UpstreamEvent,
 )
 from mcproxy.catalog.freshness import DOUBTFUL, stated
-from mcproxy.catalog.merging import Listing, View, read_listing
 from mcproxy.catalog.naming import RefusedEntry, Space
+from mcproxy.catalog.views.merging import Listing, View, read_listing
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.concurrency.pace import Pace

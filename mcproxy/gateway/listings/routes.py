@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from mcproxy.call.calls import CallSubject
-from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Space
+from mcproxy.catalog.views.merging import Shown, View
 from mcproxy.protocol.methods import Kind
 
 

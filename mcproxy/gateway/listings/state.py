@@ -23,7 +23,10 @@ from mcproxy.call.identity import AGGREGATE, Caller, LinkOwner, Principal, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
-from mcproxy.catalog.merging import (
+from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
+from mcproxy.catalog.search.search_view import searchable
+from mcproxy.catalog.uri_matching import matcher, readings
+from mcproxy.catalog.views.merging import (
     EMPTY,
     Exposure,
     Listing,
@@ -37,9 +40,6 @@ from mcproxy.catalog.merging import (
     relayed,
     with_login,
 )
-from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
-from mcproxy.catalog.search.search_view import searchable
-from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.protocol.capabilities import lists, tells_changes, unknown_extensions

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Handler, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
-from mcproxy.catalog.merging import Shown
 from mcproxy.catalog.search.own_tools import CALLER_SCHEMA, CALLERS, SCHEMAS, effect_of
 from mcproxy.catalog.search.search_view import is_for_models
+from mcproxy.catalog.views.merging import Shown
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, unknown_tool
 from mcproxy.gateway.search.answers import told, wrong

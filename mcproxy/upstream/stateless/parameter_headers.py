@@ -59,7 +59,7 @@ class ParameterHeaders:
         try:
             members = parse_object(tool)
         except InvalidMessage:
-            return True  # `catalog.merging` refuses a malformed entry.
+            return True  # `catalog.views` refuses a malformed entry.
         name = parse_text(members.get(Kind.TOOLS.key, b"")) or ""
         try:
             self._remember(name, mirrored_parameters(members.get("inputSchema", EMPTY_OBJECT)))

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
-from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.search.search_view import searchable
+from mcproxy.catalog.views.merging import View, expose, merge, read_listing
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

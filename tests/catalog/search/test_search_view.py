@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import GATEWAY, layouts
 from mcproxy.catalog.search.own_tools import SCHEMAS
 from mcproxy.catalog.search.search_view import found_by_search, searchable
+from mcproxy.catalog.views.merging import View, expose, merge, read_listing
 from mcproxy.protocol.eras import LATEST, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

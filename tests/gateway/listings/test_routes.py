@@ -11,9 +11,9 @@ from mcproxy.access.policy import Policy
 from mcproxy.call.calls import Call, Decision
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uri_matching import matcher, readings
+from mcproxy.catalog.views.merging import Entry, Listing
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue

@@ -8,9 +8,9 @@ from mcproxy.access.policy import Policy
 from mcproxy.call.calls import Call
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import Space, layouts
 from mcproxy.catalog.uri_matching import matcher, readings
+from mcproxy.catalog.views.merging import Entry, Listing
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.catalog.merging`."""
+"""The twin of `mcproxy.catalog.views.merging`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.catalog.merging import Exposure, Listing, View, agreed, capabilities, expose, merge, read_listing, relayed
 from mcproxy.catalog.naming import Layout, layouts
+from mcproxy.catalog.views.merging import (
+    Exposure,
+    Listing,
+    View,
+    agreed,
+    capabilities,
+    expose,
+    merge,
+    read_listing,
+    relayed,
+)
 from mcproxy.protocol.eras import (
     LATEST_HANDSHAKE,
     STATELESS_VERSIONS,

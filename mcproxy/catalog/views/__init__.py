@@ -1,0 +1,1 @@
+"""The view of an endpoint: what upstreams list, read, exposed under its names, and merged."""
