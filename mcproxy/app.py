@@ -37,7 +37,7 @@ from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import SERVING, LinkFailure, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.naming import RefusedEntry
-from mcproxy.catalog.views.merging import View
+from mcproxy.catalog.views.view import View
 from mcproxy.configuration.loading import credentials
 from mcproxy.downstream.front import app as listener
 from mcproxy.downstream.front import tls

@@ -15,7 +15,7 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import SERVING, UpstreamStatus
 from mcproxy.catalog.naming import RefusedEntry
-from mcproxy.catalog.views.merging import Shown, View
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics

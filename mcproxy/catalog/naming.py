@@ -2,7 +2,7 @@
 
 Everything here follows from the configuration alone: which upstreams are connected, and since when, changes no name
 (requirement R29). URIs are told apart by their namespace, so templates and unlisted resources work (R28); names
-are cut and cleaned on the way out, so their way back is a table (`merging`), never splitting.
+are cut and cleaned on the way out, so their way back is a table (`views.exposure`), never splitting.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Final
 from mcproxy.app import running
 from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.naming import SEPARATOR
-from mcproxy.catalog.views.merging import View
+from mcproxy.catalog.views.view import View
 from mcproxy.cli.access.lock import findings
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode

@@ -21,7 +21,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.naming import RefusedEntry
-from mcproxy.catalog.views.merging import View
+from mcproxy.catalog.views.view import View
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.approval.approving import CallApprovals, MakeLink
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in

@@ -16,7 +16,7 @@ from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import kept_private, respelled
 from mcproxy.catalog.skills import is_readable, readable_children
-from mcproxy.catalog.views.merging import login_names
+from mcproxy.catalog.views.exposure import login_names
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue

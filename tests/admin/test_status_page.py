@@ -30,7 +30,10 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.call.upstreams import Disconnected, LinkState, LoginStatus, UpstreamStatus
 from mcproxy.catalog.naming import RefusedEntry, layouts
-from mcproxy.catalog.views.merging import Shown, View, expose, merge, read_listing
+from mcproxy.catalog.views.exposure import expose
+from mcproxy.catalog.views.merging import merge
+from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.configuration.problems import Place, Problem, RefusedReload
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind

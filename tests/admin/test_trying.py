@@ -15,7 +15,7 @@ from mcproxy.admin.trying import MAX_IMAGE_BYTES, MAX_IMAGES, attempt, can_be_tr
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.identity import ANONYMOUS
-from mcproxy.catalog.views.merging import Shown
+from mcproxy.catalog.views.view import Shown
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
 

@@ -34,7 +34,8 @@ from mcproxy.catalog.naming import Layout, layouts, name_table
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uri_matching import flaw, matcher, readings
 from mcproxy.catalog.uris import canonical
-from mcproxy.catalog.views.merging import View, read_listing
+from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.views.view import View
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers
 from mcproxy.protocol.jsonrpc import (
     MAX_BATCH,

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from mcproxy.call.upstreams import LinkState, UpstreamStatus
-from mcproxy.catalog.views.merging import View
+from mcproxy.catalog.views.view import View
 
 
 class UpstreamCollector(Collector):

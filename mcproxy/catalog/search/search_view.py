@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from mcproxy.catalog.naming import GATEWAY, RefusedEntry
 from mcproxy.catalog.search.own_tools import SCHEMAS, own_tools
-from mcproxy.catalog.views.merging import Shown, View
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.protocol.jsonrpc import may_hold, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls

@@ -34,7 +34,7 @@ from mcproxy.call.upstreams import (
     UpstreamStatus,
 )
 from mcproxy.catalog.annotations import is_read_only
-from mcproxy.catalog.views.merging import EMPTY
+from mcproxy.catalog.views.snapshots import EMPTY
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
 from mcproxy.gateway.cache.singleflight import SharedRead

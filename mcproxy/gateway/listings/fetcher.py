@@ -39,7 +39,8 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.catalog.freshness import DOUBTFUL, stated
 from mcproxy.catalog.naming import RefusedEntry, Space
-from mcproxy.catalog.views.merging import Listing, View, read_listing
+from mcproxy.catalog.views.snapshots import Listing, read_listing
+from mcproxy.catalog.views.view import View
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.concurrency.pace import Pace

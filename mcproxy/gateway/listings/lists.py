@@ -14,7 +14,8 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import GATEWAY_CAPABILITY
 from mcproxy.catalog.freshness import hints_of
-from mcproxy.catalog.views.merging import Shown, agreed
+from mcproxy.catalog.views.offers import agreed
+from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue

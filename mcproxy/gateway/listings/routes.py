@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from mcproxy.call.calls import CallSubject
 from mcproxy.catalog.naming import Space
-from mcproxy.catalog.views.merging import Shown, View
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.protocol.methods import Kind
 
 

@@ -26,20 +26,11 @@ from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
 from mcproxy.catalog.search.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.catalog.views.merging import (
-    EMPTY,
-    Exposure,
-    Listing,
-    Shown,
-    Snapshot,
-    View,
-    agreed,
-    expose,
-    for_handshake,
-    merge,
-    relayed,
-    with_login,
-)
+from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login
+from mcproxy.catalog.views.merging import merge
+from mcproxy.catalog.views.offers import agreed, relayed
+from mcproxy.catalog.views.snapshots import EMPTY, Listing, Snapshot
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.protocol.capabilities import lists, tells_changes, unknown_extensions

@@ -12,7 +12,7 @@ from typing import Final
 from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.errors import McpError
 from mcproxy.catalog.naming import SEPARATOR
-from mcproxy.catalog.views.merging import View
+from mcproxy.catalog.views.view import View
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.jsonrpc import object_or_empty, parse_text

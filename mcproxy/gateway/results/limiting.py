@@ -16,7 +16,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
-from mcproxy.catalog.views.merging import OUTPUT_SCHEMA, Shown
+from mcproxy.catalog.views.exposure import OUTPUT_SCHEMA
+from mcproxy.catalog.views.view import Shown
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from mcproxy.catalog.search.ranking import ToolIndex, ToolText, terms_of
 from mcproxy.catalog.search.search_view import found_by_search
 from mcproxy.catalog.search.signatures import summary
-from mcproxy.catalog.views.merging import Shown, View
+from mcproxy.catalog.views.view import Shown, View
 
 MAX_TOOLS: Final = 20_000
 """Tools of all indexes that are kept; the least recently used index goes first."""

@@ -16,7 +16,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
 from mcproxy.catalog.search.own_tools import CALLER_SCHEMA, CALLERS, SCHEMAS, effect_of
 from mcproxy.catalog.search.search_view import is_for_models
-from mcproxy.catalog.views.merging import Shown
+from mcproxy.catalog.views.view import Shown
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, unknown_tool
 from mcproxy.gateway.search.answers import told, wrong

@@ -10,7 +10,10 @@ from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollect
 from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.search.search_view import searchable
-from mcproxy.catalog.views.merging import View, expose, merge, read_listing
+from mcproxy.catalog.views.exposure import expose
+from mcproxy.catalog.views.merging import merge
+from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.views.view import View
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

@@ -8,7 +8,10 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import GATEWAY, layouts
 from mcproxy.catalog.search.own_tools import SCHEMAS
 from mcproxy.catalog.search.search_view import found_by_search, searchable
-from mcproxy.catalog.views.merging import View, expose, merge, read_listing
+from mcproxy.catalog.views.exposure import expose
+from mcproxy.catalog.views.merging import merge
+from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.views.view import View
 from mcproxy.protocol.eras import LATEST, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

@@ -13,7 +13,7 @@ from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.catalog.views.merging import Entry, Listing
+from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue

@@ -10,7 +10,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import Space, layouts
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.catalog.views.merging import Entry, Listing
+from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver

@@ -7,7 +7,7 @@ import pytest
 
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.search.ranking import Ranked, ToolIndex, ToolText, terms_of
-from mcproxy.catalog.views.merging import Shown, View
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.search.indexes import SLICE, SearchableView, SearchIndexes, text_of
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

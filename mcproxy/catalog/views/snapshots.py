@@ -1,0 +1,92 @@
+"""One upstream's lists as it sent them, without the entries that would break them for clients.
+
+A `Snapshot` is replaced whole. Knows no endpoint: names are the upstream's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.catalog.freshness import Freshness
+from mcproxy.catalog.naming import RefusedEntry
+from mcproxy.catalog.skills import InvalidSkill, files_of
+from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, parse_text
+from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.nesting import nests_deeper
+
+MAX_DEPTH: Final = 200
+"""Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an upstream's list: its key in the upstream's own names, and all of it."""
+
+    key: str
+    data: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One list of one upstream: its entries, and those refused."""
+
+    entries: tuple[Entry, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
+
+
+EMPTY: Final = Listing()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one upstream is and lists. A list that is not known yet is missing."""
+
+    identity: ServerIdentity | None = None
+    lists: Mapping[Kind, Listing] = field(default_factory=dict)
+    freshness: Mapping[Kind, Freshness] = field(default_factory=dict)
+    """How long each list is good for; one that is in doubt is missing."""
+
+    def with_list(self, kind: Kind, listing: Listing) -> Snapshot:
+        return replace(self, lists={**self.lists, kind: listing})
+
+    def with_freshness(self, kind: Kind, freshness: Freshness) -> Snapshot:
+        return replace(self, freshness={**self.freshness, kind: freshness})
+
+
+def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
+    """A list as it came in, without the entries that would break the list for clients, or the gateway (R1)."""
+    entries: dict[str, Entry] = {}
+    refused: list[RefusedEntry] = []
+    for item in items:
+        key = _key(kind, item) or ""
+        flaw = _flaw(kind, key, item)
+        if flaw is not None or key in entries:
+            refused.append(RefusedEntry(upstream, kind, key, flaw or "it is listed twice"))
+        else:
+            entries[key] = Entry(key, item)
+    return Listing(tuple(entries.values()), tuple(refused))
+
+
+def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
+    if not key:
+        return f"an entry has no {kind.key}"
+    if nests_deeper(item, MAX_DEPTH):
+        return f"it nests deeper than {MAX_DEPTH} levels"
+    if kind is Kind.SKILLS:
+        try:
+            files_of(item)
+        except InvalidSkill as invalid:
+            return str(invalid)
+    return None
+
+
+def _key(kind: Kind, item: Raw) -> str | None:
+    try:
+        return parse_text(parse_object(item).get(kind.key, b""))
+    except InvalidMessage:
+        return None

@@ -1,0 +1,143 @@
+"""The entries that an endpoint shows a caller, and the look-ups in them.
+
+A `View` is compared with the one before to learn whether a client must be told. Made by `merging`; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.catalog.arguments import ArgumentRules
+from mcproxy.catalog.naming import Layout, RefusedEntry, Renamed, Space
+from mcproxy.catalog.uri_matching import flaw
+from mcproxy.catalog.uris import MAX_URI, canonical
+from mcproxy.protocol.headers import MirroredParameter
+from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.tasks import Support
+
+_MOST_FOUND: Final = 64
+"""URIs of which a view remembers where they lead; with one more it begins anew."""
+
+_LONGEST_FOUND: Final = 512
+"""Characters of such a URI."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One entry as callers see it, and what it is at its upstream."""
+
+    key: str
+    upstream: str
+    own: str
+    """The key in the upstream's own names."""
+    entry: Raw
+    task_support: Support = Support.FORBIDDEN
+    """As the upstream says; a tool's alone."""
+    mirrored: tuple[MirroredParameter, ...] = ()
+    """What stateless clients send in headers too; a tool's alone."""
+    is_login: bool = False
+    """Whether it is the gateway's own tool, by which a caller logs in at the upstream."""
+    arguments: ArgumentRules | None = field(default=None, compare=False)
+    """What becomes of callers' arguments, where the settings override any."""
+    files: tuple[str, ...] = ()
+    """The upstream's own URIs of a skill's files: who may not read all of them is not shown the skill."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The entries that an endpoint shows a caller. Views with equal `lists` are the same to a client."""
+
+    layout: Layout
+    lists: Mapping[Kind, tuple[Shown, ...]]
+    capabilities: Params
+    instructions: str | None = None
+    whole_instructions: str | None = None
+    """Where `instructions` are cut: the text of the resource that has them in full."""
+    renamed: tuple[Renamed, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
+    unlisted: tuple[Shown, ...] = ()
+    """Tools that are found by search, and called like those that are listed (`search_view`)."""
+    _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def page(self, kind: Kind, start: int, size: int) -> Raw:
+        """So many entries of a list, from `start` on, as a result holds them. A look-up, once it was asked for.
+
+        What is kept holds each entry once: pages that begin elsewhere than where they do from the start are not.
+        """
+        place = (kind, start, size)
+        page = self._pages.get(place)
+        if page is None:
+            page = raw([shown.entry for shown in self.lists[kind][start : start + size]])
+            if start % size == 0:
+                self._pages[place] = page
+        return page
+
+    def find(self, kind: Kind, key: str) -> Shown | None:
+        """The entry that callers know as `key`."""
+        return self._by_key[kind].get(key)
+
+    def resource(self, uri: str) -> tuple[Space, str] | None:
+        """The upstream that a URI belongs to, and its own URI there; None where the caller may use none.
+
+        Not only of listed resources: templates have more. A listed one is found under every spelling that an SDK
+        may have made of its URI, where only that one can be meant (R63).
+        """
+        if len(uri) > MAX_URI:
+            return None
+        found = self._found.get(uri)
+        if found is None:
+            found = self._look_for(uri)
+            if found is not None and len(uri) <= _LONGEST_FOUND:
+                if len(self._found) >= _MOST_FOUND:
+                    self._found.clear()
+                self._found[uri] = found
+        return found
+
+    def _look_for(self, uri: str) -> tuple[Space, str] | None:
+        listed = self.find(Kind.RESOURCES, uri) or self.find(Kind.TEMPLATES, uri) or self._respelled(uri)
+        if listed is not None:
+            return self.layout.space(listed.upstream), listed.own
+        located = self.layout.locate(uri)
+        if located is None or flaw(located[1]) is not None or not located[0].shows(Kind.RESOURCES, located[1]):
+            return None
+        return None if (located[0].upstream, located[1]) in self._refused_templates else located
+
+    def changed(self, before: View) -> list[Kind]:
+        """The lists in which this view differs from an earlier one."""
+        return [kind for kind in Kind if self.lists[kind] != before.lists[kind]]
+
+    def _respelled(self, uri: str) -> Shown | None:
+        return self._by_spelling.get(canonical(uri))
+
+    @cached_property
+    def logins(self) -> Mapping[str, str]:
+        """The upstreams at which the caller has to log in, by the name of the tool for it."""
+        return {shown.key: shown.upstream for shown in self.lists[Kind.TOOLS] if shown.is_login}
+
+    @cached_property
+    def _by_key(self) -> dict[Kind, dict[str, Shown]]:
+        found = {
+            kind: {shown.key: shown for shown in entries if not shown.is_login} for kind, entries in self.lists.items()
+        }
+        found[Kind.TOOLS].update((shown.key, shown) for shown in self.unlisted)
+        return found
+
+    @cached_property
+    def _refused_templates(self) -> set[tuple[str, str]]:
+        return {(entry.upstream, entry.name) for entry in self.refused if entry.kind is Kind.TEMPLATES}
+
+    @cached_property
+    def _by_spelling(self) -> dict[str, Shown | None]:
+        """None marks a spelling that several resources share."""
+        spellings: dict[str, Shown | None] = {}
+        for shown in self.lists[Kind.RESOURCES]:
+            spelling = canonical(shown.key)
+            spellings[spelling] = None if spelling in spellings else shown
+        return spellings

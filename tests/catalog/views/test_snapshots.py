@@ -1,0 +1,33 @@
+"""The twin of `mcproxy.catalog.views.snapshots`."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from tests.catalog.views.samples import listing, skill_entry
+from tests.fakes.upstream import tool
+
+
+def test_entries_without_a_key_or_with_one_twice_are_dropped_and_reported() -> None:
+    items = [raw(tool("a")), raw({"name": 7}), raw({}), Raw(b"[]"), Raw(b"null"), raw(tool("a", title="again"))]
+    read = read_listing("up", Kind.TOOLS, items)
+    assert [entry.key for entry in read.entries] == ["a"]
+    assert bytes(read.entries[0].data) == bytes(raw(tool("a")))
+    assert [entry.name for entry in read.refused] == ["", "", "", "", "a"]
+
+
+def test_r1_an_entry_nested_too_deeply_is_dropped_and_reported() -> None:
+    fine = Raw(b'{"name":"fine","text":"' + b"[" * 300 + b'","inputSchema":' + b"[" * 150 + b"]" * 150 + b"}")
+    deep = Raw(b'{"name":"deep","inputSchema":' + b"[" * 200 + b"]" * 200 + b"}")
+    read = read_listing("up", Kind.TOOLS, [fine, deep])
+    assert [entry.key for entry in read.entries] == ["fine"]
+    assert [(refused.name, refused.why) for refused in read.refused] == [("deep", "it nests deeper than 200 levels")]
+
+
+def test_a_skill_whose_files_cannot_be_told_is_dropped_and_reported() -> None:
+    read = listing(Kind.SKILLS, {**skill_entry("skill://refunds"), "resources": "some"})
+    assert read.entries == ()
+    assert [refused.why for refused in read.refused] == ['its resources are neither a list of files nor "dynamic"']
