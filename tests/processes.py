@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
-GRACE = 5.0
+GRACE = 60.0
 """Seconds that processes on their way out may take."""
 
 

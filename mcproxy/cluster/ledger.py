@@ -41,12 +41,18 @@ class SharedLedger:
     """Implements `access.reservations.Ledger`. `own` is this replica's name, and `live` says those of all that live."""
 
     def __init__(
-        self, store: Store, own: str, live: Callable[[], Collection[str]], clock: Clock = time.monotonic
+        self,
+        store: Store,
+        own: str,
+        live: Callable[[], Collection[str]],
+        clock: Clock = time.monotonic,
+        close_timeout: float = CLOSE_TIMEOUT,
     ) -> None:
         self._store = store
         self._own = own
         self._live = live
         self._clock = clock
+        self._close_timeout = close_timeout
         self._numbers = itertools.count()
         self._wanted: dict[Reservation, anyio.Event | None] = {}
         """With what is set when the store has answered, where a call waits for that."""
@@ -95,7 +101,7 @@ class SharedLedger:
             while True:
                 await self._round()
         finally:
-            with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
+            with anyio.move_on_after(self._close_timeout, shield=True):
                 await self._close()
 
     async def _round(self) -> None:

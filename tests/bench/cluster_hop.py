@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Final
 
-from tests.bench.running import free_port, running
+from tests.bench.running import running
+from tests.ports import free_port
 
 CALLS: Final = 4000
 """At each of the two replicas."""

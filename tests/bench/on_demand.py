@@ -20,8 +20,9 @@ from typing import Any, Final
 from mcproxy.protocol.eras import Era
 from tests.bench import asking
 from tests.bench.readings import SETTLE, Reading, Unit
-from tests.bench.running import ROOT, Cores, NotStarted, alone, free_port, running
+from tests.bench.running import ROOT, Cores, NotStarted, alone, running
 from tests.bench.usage import memory
+from tests.ports import free_port
 from tests.processes import descendants
 
 NODE: Final = ROOT / "tests/system/node"

@@ -16,10 +16,11 @@ from tests.bench import asking, load
 from tests.bench.gathering import gathered
 from tests.bench.proxies import DIRECT, MCPROXY, PROXIES, Proxy, Scene
 from tests.bench.ratios import Turn
-from tests.bench.running import Cores, NotStarted, alone, free_port, running
+from tests.bench.running import Cores, NotStarted, alone, running
 from tests.bench.usage import Memory, memory, processor_seconds
 from tests.bench.variants import VARIANTS
 from tests.bench.workloads import Workload, ask_of
+from tests.ports import free_port
 
 WARM_UP: Final = 1.0
 """Seconds of load before the first round."""

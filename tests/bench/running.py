@@ -74,12 +74,6 @@ def pinned(cores: frozenset[int]) -> Callable[[], None]:
     return prepare
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @contextmanager
 def running(
     command: Sequence[str], cores: frozenset[int], port: int, log: Path, more: Mapping[str, str] | None = None

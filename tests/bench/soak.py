@@ -34,9 +34,10 @@ from tests.bench.gathering import gathered
 from tests.bench.machine import this_machine
 from tests.bench.proxies import Scene, configuration, gateway
 from tests.bench.rounds import available_cores, upstream
-from tests.bench.running import Cores, end_on_sigterm, free_port, running, split
+from tests.bench.running import Cores, end_on_sigterm, running, split
 from tests.bench.usage import descriptors, memory
 from tests.bench.workloads import Asking, call, listing, read
+from tests.ports import free_port
 
 SLICE: Final = 10
 """Seconds of load between two looks at the gateway."""

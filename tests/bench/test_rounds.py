@@ -13,9 +13,10 @@ from mcproxy.protocol.eras import Era
 from tests.bench.answers import MARK
 from tests.bench.proxies import MCPROXY, NOTHING, PROXIES
 from tests.bench.rounds import plan, proxy_running, scene, upstream
-from tests.bench.running import Cores, NotStarted, free_port, running, split
+from tests.bench.running import Cores, NotStarted, running, split
 from tests.bench.upstream import field
 from tests.bench.workloads import Workload, call, listing, read
+from tests.ports import free_port
 from tests.processes import survivors
 
 ANYWHERE = Cores(frozenset(os.sched_getaffinity(0)), frozenset(os.sched_getaffinity(0)))

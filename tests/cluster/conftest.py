@@ -15,9 +15,8 @@ import pytest
 
 from mcproxy.cluster.store.protocol import Store
 from mcproxy.cluster.store.redis_store import connected
-from tests.system.running import free_port
-
-START_TIMEOUT = 10.0
+from tests.ports import free_port
+from tests.timeouts import GUARD
 
 
 @dataclass
@@ -42,7 +41,7 @@ class RedisServer:
         self.process = subprocess.Popen(  # noqa: ASYNC220 it returns at once
             [program, *options], stdout=subprocess.DEVNULL
         )
-        with anyio.fail_after(START_TIMEOUT):
+        with anyio.fail_after(GUARD):
             while True:
                 try:
                     async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
@@ -134,7 +133,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def redis_store(redis_server: RedisServer) -> AsyncIterator[Store]:
-    """A store in a Redis of its own; a wait of a second, since this machine may be busy."""
+    """A store in a Redis of its own."""
     await redis_server.start()
-    async with connected(redis_server.url, 1.0) as store:
+    async with connected(redis_server.url, GUARD) as store:
         yield store

@@ -12,8 +12,12 @@ import anyio
 
 from tests.deploy.needs import DEPLOY, need
 from tests.system.running import Gateway, Json, configuration, gateway, web_server
+from tests.timeouts import GUARD
 
 SECRET = "the same on every replica"
+MEMBER_TTL = 10
+"""Seconds: no replica may count as frozen or dead because the machine is busy, nor may Redis count as away. A test in
+which they do sets less."""
 
 
 @dataclass
@@ -28,7 +32,7 @@ class Cluster:
 
 def replica_settings(upstreams: Json, redis: str, cluster: Json | None = None, **proxy: object) -> Json:
     settings = configuration(upstreams, secret=SECRET, **proxy)
-    shared = {"redis": redis, "listen": "127.0.0.1:0", "timeout": "1s", "member_ttl": "2s"}
+    shared = {"redis": redis, "listen": "127.0.0.1:0", "timeout": GUARD, "member_ttl": MEMBER_TTL}
     return {**settings, "cluster": {**shared, **(cluster or {})}}
 
 
@@ -64,6 +68,9 @@ async def cluster(
         front.mkdir()
         command = nginx(front, [port_of(one) for one in replicas])
         url = await stack.enter_async_context(web_server(*command))
+        # All at once: each waits at its end until the others have heard of it.
+        for one in replicas:
+            stack.callback(one.stop)
         yield Cluster(replicas, url.removesuffix("/mcp"), front)
 
 
@@ -85,7 +92,7 @@ async def knows(one: Gateway, others: int) -> None:
         return came >= others
 
     if others:
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             await one.log.says(is_last)
 
 

@@ -32,6 +32,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 from tests.cluster.conftest import RedisServer
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ class Hearing:
         self._news.notify_all()
 
     async def until(self, condition: Callable[[Hearing], bool]) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             while not condition(self):
                 await self._news.wait()
 
@@ -100,7 +101,7 @@ async def replicas(store: Store, many: int = 3) -> AsyncIterator[list[Replica]]:
 
 async def listening(made: Sequence[Replica]) -> None:
     """Returns once all hear each other. The markers that this takes are kept apart from what is heard later."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         while not all(each.hearing.markers for each in made):
             for teller in made[:2]:
                 teller.events.tell(SessionEnded(f"{MARKER}{anyio.current_time()}"))
@@ -188,7 +189,7 @@ async def test_a_redis_that_is_away_delays_what_is_told_and_one_that_lost_the_st
     redis_server: RedisServer,
 ) -> None:
     await redis_server.start()
-    async with connected(redis_server.url, 1.0) as store, replicas(store) as three:
+    async with connected(redis_server.url, GUARD) as store, replicas(store) as three:
         redis_server.stop()
         with pytest.raises(StoreUnavailable):
             await store.end(STREAM)

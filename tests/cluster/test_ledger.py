@@ -24,6 +24,7 @@ from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import cluster
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.system.running import PYTHON, ROOT
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ class Replica:
 
     async def settled(self) -> None:
         """Returns once the store has answered all that was asked."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             while self.ledger.is_asking:
                 await anyio.lowlevel.checkpoint()
 
@@ -80,7 +81,7 @@ async def replicas(
 
 
 def replica(store: Store, name: str, live: Callable[[], Sequence[str]], **rule: object) -> Replica:
-    ledger = SharedLedger(store, name, live, anyio.current_time)
+    ledger = SharedLedger(store, name, live, anyio.current_time, GUARD)
     limits = Limits(RateLimits.model_validate({"rules": {"rule": rule}}))
     limits.share(ledger)
     return Replica(limits, ledger)
@@ -156,7 +157,7 @@ async def test_another_day_is_another_quota(store: Store) -> None:
 
 async def gets_in(replica: Replica) -> None:
     """Calls until one gets in."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         for _ in range(1000):
             if await replica.call():
                 return
@@ -245,7 +246,7 @@ class HeldStore(LocalStore):
 
 async def away(replicas: Sequence[Replica]) -> None:
     """Returns once each of them knows that the store is away."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         while not all(each.ledger.is_away for each in replicas):
             await anyio.lowlevel.checkpoint()
 
@@ -293,14 +294,14 @@ async def test_an_exact_call_does_not_wait_for_a_store_that_is_away() -> None:
 
 async def test_a_redis_that_lost_its_counts_is_told_them_again(redis_server: RedisServer) -> None:
     await redis_server.start()
-    async with connected(redis_server.url, 1.0) as store, replicas(store, daily=300) as three:
+    async with connected(redis_server.url, GUARD) as store, replicas(store, daily=300) as three:
         await alternating(three, 150)
         for each in three:
             await each.settled()
         redis_server.stop()
         await redis_server.start()
         count = 0
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             while count < 100:
                 more = await alternating(three, 3)
                 count += more

@@ -16,7 +16,7 @@ from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Cluster, Proxy
 from mcproxy.telemetry.metrics import Metrics
-from tests.system.running import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 SENDER, RECEIVER = Sealer(b"secret", label="a"), Sealer(b"secret", label="b")

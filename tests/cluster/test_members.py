@@ -13,6 +13,7 @@ from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import StoreUnavailable
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -273,7 +274,7 @@ async def test_replicas_that_differ_are_counted(replicas: Replicas) -> None:
 async def test_a_replica_announces_itself_again_and_again(replicas: Replicas) -> None:
     a, b = replicas.add("a"), replicas.add("b")
     a._ttl = 0.01
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(a.run)
             await b.announce()

@@ -159,7 +159,7 @@ async def test_a_session_that_ended_is_refused() -> None:
     async with replica(store) as first, replica(store) as second:
         await first.ask(session("k"), SUBSCRIBE, uri="a:1")
         first.records.end("k")
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while first.records._unsaved:
                 await anyio.lowlevel.checkpoint()
         assert await reopened(second) is None
@@ -192,7 +192,7 @@ async def test_what_could_not_be_written_is_written_when_the_store_is_back() -> 
         await first.ask(before, SUBSCRIBE, uri="a:1")
         store.is_away = False
         tasks.start_soon(first.records.run, 0.001)
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while (again := await reopened(second)) is None or again not in second.watched:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()

@@ -184,7 +184,7 @@ async def test_a_session_whose_replica_dies_while_redis_is_away_is_refused_and_i
 async def test_a_subscription_that_was_made_while_redis_was_away_is_recorded_when_it_is_back(
     three: Cluster, redis: RedisProxy, redis_server: RedisServer, upstream: SharedUpstream
 ) -> None:
-    async with over_http(f"{three.replicas[0].url}/mcp") as client, connected(redis_server.url, 1.0) as store:
+    async with over_http(f"{three.replicas[0].url}/mcp") as client, connected(redis_server.url, GUARD) as store:
         await client.initialize()
         before = await sessions_in(store)
         redis.refuse()

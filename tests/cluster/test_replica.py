@@ -393,10 +393,15 @@ async def test_calls_with_side_effects_run_once_at_the_most_while_replicas_die(
 
 
 async def test_a_frozen_replica_executes_nothing_twice_and_has_its_sessions_back_when_it_wakes(
-    three: Cluster, upstream: SharedUpstream
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
 ) -> None:
-    frozen = three.replicas[0].process
-    async with aiohttp.ClientSession() as http:
+    await redis_server.start()
+    soon: Json = {"member_ttl": 2}
+    async with (
+        cluster(tmp_path, {"up": {"url": upstream.url}}, redis_server.url, more=soon, ends_well=False) as three,
+        aiohttp.ClientSession() as http,
+    ):
+        frozen = three.replicas[0].process
         client = Sessions(http, three)
         await client.open(0)
         assert "result" in await client.ask(0, "resources/subscribe", {"uri": "up+shared:memo"})
@@ -537,7 +542,7 @@ async def test_a_rolling_restart_fails_no_call_and_loses_no_subscription(
 ) -> None:
     await redis_server.start()
     async with (
-        cluster(tmp_path, {"up": {"url": upstream.url}}, redis_server.url, shutdown_grace=5) as running,
+        cluster(tmp_path, {"up": {"url": upstream.url}}, redis_server.url, shutdown_grace=GUARD) as running,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
     ):
         sessions = [Sessions(http, running) for _ in range(6)]

@@ -18,7 +18,8 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.system.running import PYTHON, configuration, free_port, gateway, serving, web_server, write
+from tests.ports import free_port
+from tests.system.running import PYTHON, configuration, gateway, serving, web_server, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

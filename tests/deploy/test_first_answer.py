@@ -9,7 +9,7 @@ import pytest
 from tests.deploy.first_answer import KEY_VARIABLE, Walk, install, table
 from tests.deploy.wheel import build
 from tests.fakes.clients.host import HOSTS
-from tests.system.running import free_port
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ from mcproxy.protocol.eras import LATEST
 from tests.deploy.needs import DEPLOY, need
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.fakes.servers.web import serving
-from tests.system.running import ODD_SERVER, Gateway, Json, configuration, free_port, gateway, web_server
+from tests.ports import free_port
+from tests.system.running import ODD_SERVER, Gateway, Json, configuration, gateway, web_server
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import sys
@@ -35,6 +36,8 @@ else:
     from servers import McpServer  # type: ignore[import-not-found, no-redef, unused-ignore]  # run from another revision
 
 PACKAGE: Final = str(Path(mcproxy.__file__).parent) + os.sep
+GUARD: Final = 60.0
+"""Seconds after which what does not come has failed."""
 UNCHANGED: Final = 4
 """Repetitions in a row that enter nothing less than those before."""
 SETTLE: Final = 0.1
@@ -76,7 +79,7 @@ class TracedClient:
     """One connection to the gateway. Blocks."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._id = 0
@@ -219,14 +222,14 @@ class Log(io.TextIOBase):
 
     def await_event(self, event: str) -> str:
         while True:
-            line = self._lines.get(timeout=20)
+            line = self._lines.get(timeout=GUARD)
             if event in line:
                 return line
 
 
 CONFIGURATION: Final = """\
 proxy:
-  port: {port}
+  port: 0
   watch: false
   log_format: json
   log_level: info
@@ -266,16 +269,13 @@ def measure() -> dict[str, list[str]]:
     tracer, log = Tracer(), Log()
     found: dict[str, list[str]] = {}
     stateless, handshake = McpServer(stateless=True), McpServer(stateless=False)
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        taken.close()
+    with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "mcproxy.yaml")
-        file.write_text(CONFIGURATION.format(port=port, a=stateless.url, b=handshake.url))
+        file.write_text(CONFIGURATION.format(a=stateless.url, b=handshake.url))
 
         def drive() -> None:
             try:
-                log.await_event('"serving"')
+                port = int(re.findall(r":(\d+)/", log.await_event('"serving"'))[0])
                 cases = Cases(port, handshake, file, log)
                 cases.wait_for_upstreams()
                 for name, carry_out in cases.all().items():

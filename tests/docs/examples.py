@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.ports import free_port
+from tests.timeouts import GUARD
 
 FENCE: Final = re.compile(r"^( *)```([\w-]*)[ ]*([^\n]*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 NAMED: Final = re.compile(r"(?:#|//) ([\w./-]+\.\w+)\n")
@@ -109,7 +111,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = free_port()
+        self._port = str(free_port())
         self._background: list[subprocess.Popen[bytes]] = []
         home = folder / ".home"
         home.mkdir()
@@ -127,7 +129,7 @@ class Shell:
         if text.endswith("&"):
             return self._begin(f"{text.removesuffix('&').strip()} --port {self._port}")
         done = subprocess.run(
-            ["bash", "-c", text], cwd=self._folder, env=self._environment, check=False, timeout=60,
+            ["bash", "-c", text], cwd=self._folder, env=self._environment, check=False, timeout=GUARD,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         return done.stdout.decode().replace(self._port, DEFAULT_PORT)
@@ -136,7 +138,7 @@ class Shell:
         for process in self._background:
             process.send_signal(signal.SIGTERM)
         for process in self._background:
-            assert process.wait(20) == 0
+            assert process.wait(GUARD) == 0
 
     def _here(self, text: str) -> str:
         return re.sub(rf"\b{DEFAULT_PORT}\b", self._port, text)
@@ -147,7 +149,7 @@ class Shell:
             ["bash", "-c", f"exec {text}"], cwd=self._folder, env=self._environment, stdout=log, stderr=log
         )
         self._background.append(process)
-        until = time.monotonic() + 30
+        until = time.monotonic() + GUARD
         while time.monotonic() < until and process.poll() is None:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz"):
@@ -164,9 +166,3 @@ def shell(folder: Path) -> Iterator[Shell]:
         yield running
     finally:
         running.close()
-
-
-def free_port() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])

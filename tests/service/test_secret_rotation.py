@@ -20,7 +20,8 @@ from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.settings import Settings
 from mcproxy.upstream.oauth.grants import GrantKey
 from mcproxy.upstream.oauth.storage.store import FileStore, MemoryStore
-from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, free_port, gateway, write
+from tests.ports import free_port
+from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway, write
 from tests.upstream.oauth.test_grants import grant
 
 pytestmark = pytest.mark.anyio

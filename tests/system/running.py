@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,6 +25,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcproxy.protocol.methods import Kind
 from tests.fakes.clients.raw import over_http
+from tests.ports import free_port
 from tests.processes import descendants, kill
 from tests.timeouts import GUARD
 
@@ -153,6 +153,13 @@ class Gateway:
     log: Log
     folder: Path
     """Where its configuration is."""
+    is_stopping: bool = False
+
+    def stop(self) -> None:
+        """Tells it to stop, once: of a second SIGTERM it dies."""
+        if not self.is_stopping and self.process.returncode is None:
+            self.process.terminate()
+        self.is_stopping = True
 
     def server(self, name: str, transport: str = "mcp") -> str:
         """The URL of one upstream alone."""
@@ -220,16 +227,18 @@ async def serving(
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     async with anyio.create_task_group() as tasks:
         process = await anyio.open_process(command(file, *more), stdin=None, stdout=None, env=environment, cwd=ROOT)
+        running = Gateway("", process, log, file.parent)
         try:
             assert process.stderr is not None
             tasks.start_soon(log.keep, process.stderr)
             with anyio.fail_after(GUARD):
-                running = Gateway(await _address(log), process, log, file.parent)
+                running.url = await _address(log)
                 for name in upstreams:
                     await running.knows(name)
             yield running
         finally:
-            status = await _stopped(process)
+            running.stop()
+            status = await _ended(process)
             print(log, file=sys.stderr)
         assert not ends_well or status == 0, f"the gateway ended with {status}"
 
@@ -242,11 +251,9 @@ async def _address(log: Log) -> str:
     return found[0]
 
 
-async def _stopped(process: Process) -> int | None:
+async def _ended(process: Process) -> int | None:
     """The exit status of a process that was told to stop, or None for one that had to be killed."""
     with anyio.CancelScope(shield=True):
-        if process.returncode is None:
-            process.terminate()
         with anyio.move_on_after(GUARD):
             return await process.wait()
         process.kill()
@@ -267,12 +274,6 @@ async def web_server(*arguments: str) -> AsyncIterator[str]:
         with anyio.CancelScope(shield=True):
             process.kill()
             await process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 async def until_listening(port: int) -> None:

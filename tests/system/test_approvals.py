@@ -11,6 +11,7 @@ import pytest
 from tests.system.running import PYTHON, Clients, Json, configuration, gateway, need_npm
 from tests.system.scripts import call
 from tests.system.test_large_results import PLAYERS
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def test_each_client_is_asked_by_a_form_and_its_answer_counts(tmp_path: Pa
     async with gateway(tmp_path, settings) as running, aclosing(Clients()) as clients:
         transport = {"kind": "http", "url": f"{running.url}/mcp"}
         script = {"transport": transport, "mode": mode, "answers": {}, "steps": steps}
-        transcript = json.loads(await clients.play(sdk, script, within=60))
+        transcript = json.loads(await clients.play(sdk, script, within=GUARD))
     assert [question["method"] for question in transcript["questions"]] == ["elicitation/create"] * 4
     assert all("Approve this call?" in question["params"]["message"] for question in transcript["questions"])
     said = [json.dumps(step) for step in transcript["steps"]]

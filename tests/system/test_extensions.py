@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests.system.running import NODE, Gateway, Json, configuration, gateway, need_npm, run
+from tests.timeouts import GUARD
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.anyio]
 
@@ -37,7 +38,7 @@ async def running(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) 
 
 
 async def used(era: str, url: str) -> Json:
-    found: Json = json.loads(await run(["node", str(NODE / "extension_client.mjs"), MODES[era], url], within=60))
+    found: Json = json.loads(await run(["node", str(NODE / "extension_client.mjs"), MODES[era], url], within=GUARD))
     return found
 
 

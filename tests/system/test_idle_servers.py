@@ -19,6 +19,7 @@ from tests.fakes.clients.raw import RawClient, over_http
 from tests.fakes.upstream import tool
 from tests.processes import descendants
 from tests.system.running import Gateway, Json, configuration, serving, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ def starts(folder: Path) -> int:
 async def locked(folder: Path, server: Json) -> Path:
     config = folder / "mcproxy.json"
     config.write_text(json.dumps(configuration({"up": server})))
-    with anyio.fail_after(30):
+    with anyio.fail_after(GUARD):
         assert await lock(load(config, {}), folder, LockMode.WRITE) == ExitCode.OK
     return config
 
@@ -55,7 +56,7 @@ async def client_of(folder: Path, server: Json) -> AsyncIterator[tuple[Gateway, 
     file = write(folder, configuration({"up": server}))
     async with serving(folder, file) as running, over_http(running.url + "/mcp") as client:
         await client.initialize()
-        with anyio.fail_after(60):
+        with anyio.fail_after(GUARD):
             yield running, client
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import anyio
 import pytest
 
 from tests.fakes.clients.raw import RawClient, over_http
+from tests.ports import free_port
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, gateway, need_npm, npm_server
 from tests.timeouts import GUARD
 
@@ -148,13 +148,6 @@ async def test_r26_over_http_each_of_two_callers_is_asked_on_its_own_stream(tmp_
             text = json.dumps(answer["result"])
             assert who in text
             assert not any(other in text for other in NAMES if other != who)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

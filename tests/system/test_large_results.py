@@ -12,6 +12,7 @@ import pytest
 
 from tests.system.running import PYTHON, Clients, Gateway, Json, configuration, gateway, need_npm
 from tests.system.scripts import call, read
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ async def played(clients: Clients, sdk: str, mode: str, url: str, step: Json) ->
         "answers": {},
         "steps": [{**step, "quiet": True}],
     }
-    transcript: Json = json.loads(await clients.play(sdk, script, within=60))
+    transcript: Json = json.loads(await clients.play(sdk, script, within=GUARD))
     answer: Json = transcript["steps"][0]["result"]
     return answer
 
@@ -49,7 +50,7 @@ async def played(clients: Clients, sdk: str, mode: str, url: str, step: Json) ->
 async def test_each_client_gets_a_part_and_reads_the_whole(tmp_path: Path, sdk: str, mode: str) -> None:
     need_npm()
     async with in_front_of_a_server(tmp_path) as running, aclosing(Clients()) as clients:
-        with anyio.fail_after(90):
+        with anyio.fail_after(GUARD):
             result = await played(clients, sdk, mode, running.url, call("up__large", size=SIZE))
             text, link, *_ = result["content"]
             assert len(text["text"]) < LIMIT + 500

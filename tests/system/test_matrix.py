@@ -22,6 +22,7 @@ import pytest
 from mcproxy.upstream.attribution import LINGER
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import cluster
+from tests.ports import free_port
 from tests.system.running import (
     GO,
     JVM,
@@ -32,7 +33,6 @@ from tests.system.running import (
     Json,
     command,
     configuration,
-    free_port,
     gateway,
     need_go,
     need_java,

@@ -23,7 +23,8 @@ from mcp import Client, MCPError
 from mcp_types import CallToolResult, InputRequiredResult
 
 from tests.fakes.webhooks import SECRET, WebhookService, decides, webhook_service
-from tests.system.running import PYTHON, Clients, Gateway, Json, configuration, free_port, gateway, need_npm, write
+from tests.ports import free_port
+from tests.system.running import PYTHON, Clients, Gateway, Json, configuration, gateway, need_npm, write
 from tests.system.scripts import call
 from tests.system.test_large_results import PLAYERS
 from tests.timeouts import GUARD

@@ -118,7 +118,7 @@ async def test_r9_readiness_ends_before_admission_does(tmp_path: Path) -> None:
 
 
 async def test_r49_reloads_under_load_touch_no_call_that_they_do_not_concern() -> None:
-    with anyio.fail_after(100):
+    with anyio.fail_after(GUARD):
         figures = await storm(60, seed=49)
     assert figures.reloads > 60
 

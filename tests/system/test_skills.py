@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from tests.system.running import NODE, Gateway, Json, configuration, gateway, need_npm, run
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -58,7 +59,7 @@ async def loaded(anyio_backend: str, running: Gateway, request: pytest.FixtureRe
     """What a client of one era loads of all servers."""
     _, mode = request.param
     found: Json = json.loads(
-        await run(["node", str(NODE / "skills_client.mjs"), mode, f"{running.url}/mcp"], within=60)
+        await run(["node", str(NODE / "skills_client.mjs"), mode, f"{running.url}/mcp"], within=GUARD)
     )
     return found
 

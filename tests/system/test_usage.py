@@ -10,7 +10,8 @@ import aiohttp
 import anyio
 import pytest
 
-from tests.system.running import PYTHON, Json, configuration, free_port, run, serving, write
+from tests.ports import free_port
+from tests.system.running import PYTHON, Json, configuration, run, serving, write
 from tests.system.test_access import ACCESS, KEYS, ODD, ask
 from tests.timeouts import GUARD
 

@@ -22,9 +22,10 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import over_pipe
 from mcproxy.upstream.context import DOUBTFUL_AFTER, EraHints, LinkContext
+from tests.ports import free_port
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, Running, answering, request, running, tool, value
-from tests.upstream.test_sdk import PATIENT, SDK, accepting, free_port, text
+from tests.upstream.test_sdk import PATIENT, SDK, accepting, text
 
 pytestmark = pytest.mark.anyio
 

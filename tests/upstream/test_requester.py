@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,16 +15,10 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import NotAccepted
 from mcproxy.upstream.requester import Requester, connection_pool
+from tests.ports import free_port
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +14,7 @@ import pytest
 from mcproxy.call.calls import Complete, Outcome
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
+from tests.ports import free_port
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, Running, answering, decoded, running, tool
 
@@ -43,12 +43,6 @@ async def connected(transport: str) -> AsyncIterator[Running]:
         finally:
             with suppress(ProcessLookupError):
                 server.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def accepting(port: int) -> None:

@@ -33,7 +33,8 @@ PREFIX: Final = "mcproxy:"
 MOST_READ: Final = 1000
 """Entries of a stream that are read at once."""
 CONNECT_TIMEOUT: Final = 1.0
-"""Seconds that connecting may take where nothing waits for the answer: TLS and a name's resolution are in it."""
+"""Seconds that connecting may take at least, where nothing waits for the answer: TLS and a name's resolution are in
+it."""
 SCAN_TIMEOUT: Final = 10.0
 """Seconds that going through all keys may take."""
 SENTINEL_PORT: Final = 26379
@@ -170,7 +171,7 @@ class RedisStore:
 
 def store_at(url: str, timeout: float) -> RedisStore:
     """As `connected`, to be closed by its caller."""
-    return RedisStore(_client(url), _client(url), timeout)
+    return RedisStore(_client(url, timeout), _client(url, timeout), timeout)
 
 
 @asynccontextmanager
@@ -183,8 +184,9 @@ async def connected(url: str, timeout: float) -> AsyncIterator[Store]:
         await store.close()
 
 
-def _client(url: str) -> Redis | RedisCluster:
-    options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": None, "protocol": 2}
+def _client(url: str, timeout: float) -> Redis | RedisCluster:
+    connecting = max(CONNECT_TIMEOUT, timeout)
+    options: dict[str, Any] = {"socket_connect_timeout": connecting, "socket_timeout": None, "protocol": 2}
     scheme, _, kind = urlsplit(url).scheme.partition("+")
     plain = f"{scheme}{url[url.index('://') :]}"
     if kind == "cluster":

@@ -29,7 +29,7 @@ from mcproxy.upstream.oauth.grants import Grant, GrantKey, Renewal
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 from tests.cluster.oauth.test_grants import Interrupted
 from tests.fakes.authorization import Authorization, authorization
-from tests.system.running import free_port
+from tests.ports import free_port
 from tests.timeouts import GUARD
 from tests.upstream.oauth.test_flow import ITSELF, logged_in
 

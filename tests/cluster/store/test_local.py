@@ -11,6 +11,7 @@ import pytest
 
 from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import START, Argument, Memory, Script, ScriptResult, Store, follows
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ async def test_a_key_has_the_value_that_was_put_last_and_none_once_it_is_removed
 
 async def test_a_key_whose_time_is_over_has_no_value(store: Store) -> None:
     await store.put("key", b"value", 0.02)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         while await store.get("key") is not None:
             await anyio.lowlevel.checkpoint()
     assert await store.add("key", b"another", 60)
@@ -99,7 +100,7 @@ async def test_members_of_a_group_are_those_that_announced_themselves_and_did_no
 
 async def test_a_member_whose_time_is_over_is_gone(store: Store) -> None:
     await store.announce("group", "short", b"", 0.02)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         while "short" in await store.announce("group", "long", b"", 60):
             await anyio.lowlevel.checkpoint()
 
@@ -128,7 +129,7 @@ async def test_a_read_waits_for_the_next_entry(store: Store) -> None:
     async def read() -> None:
         found.extend(entry.value for entry in await store.read("stream", START, 5))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
             await anyio.lowlevel.checkpoint()

@@ -17,6 +17,7 @@ from anyio.abc import Process
 
 from mcproxy.access.keys import digest, make
 from mcproxy.protocol.eras import Era
+from tests.ports import free_port
 from tests.processes import descendants
 from tests.system.running import (
     PYTHON,
@@ -24,7 +25,6 @@ from tests.system.running import (
     Gateway,
     Json,
     configuration,
-    free_port,
     serving,
     until_listening,
     write,

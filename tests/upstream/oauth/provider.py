@@ -21,7 +21,7 @@ import anyio
 import pytest
 from yarl import URL
 
-from tests.system.running import free_port
+from tests.ports import free_port
 
 NODE = Path(__file__).with_name("node")
 FORM = re.compile(r"""<form[^>]*action="([^"]+)"[^>]*>(.*?)</form>""", re.DOTALL)
