@@ -99,9 +99,9 @@ async def test_r49_a_signal_reloads_at_once_and_what_needs_a_restart_is_said(tmp
 
 
 async def test_r9_readiness_ends_before_admission_does(tmp_path: Path) -> None:
-    settings = configuration({"a": server()}, shutdown_delay=2)
+    settings = configuration({"a": server()}, shutdown_delay=2 * GUARD)
     async with (
-        gateway(tmp_path, settings) as running,
+        gateway(tmp_path, settings, ends_well=False) as running,
         over_http(running.url + "/mcp") as client,
         ClientSession() as http,
     ):
@@ -113,12 +113,18 @@ async def test_r9_readiness_ends_before_admission_does(tmp_path: Path) -> None:
         assert await pid_of(client, "a__who")
         async with http.get(f"{running.url}/healthz") as response:
             assert response.status == 200
+        running.process.kill()
+
+
+async def test_r9_a_gateway_that_waits_before_it_stops_ends_well(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration({"a": server()}, shutdown_delay=0.2)) as running:
+        running.process.terminate()
         with anyio.fail_after(GUARD):
             assert await running.process.wait() == 0
 
 
 async def test_r49_reloads_under_load_touch_no_call_that_they_do_not_concern() -> None:
-    with anyio.fail_after(GUARD):
+    with anyio.fail_after(4 * GUARD):
         figures = await storm(60, seed=49)
     assert figures.reloads > 60
 

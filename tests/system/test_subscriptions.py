@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import TaskStatus
 from prometheus_client.parser import text_string_to_metric_families
@@ -177,7 +178,8 @@ async def test_r23_a_client_that_listens_and_never_reads_is_disconnected_and_har
                     await change(clients[0], LOUD, times=10, size=4000)
                     await go_on(clients[1:])
         assert await measured(running, "mcproxy_upstream_notifications_total", kind="updated") > 20_000
-        assert await measured(running, "mcproxy_streams") == OTHERS
+        while await measured(running, "mcproxy_streams") != OTHERS:  # it is counted a moment after it was cut off
+            await anyio.lowlevel.checkpoint()
         assert peak(running) - before < 16 * MIB
 
 
