@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
 import anyio
 from msgspec import Raw
@@ -35,8 +35,8 @@ from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.input.logins import QUESTION, LoginPages, LoginRequests, NoPages
-from mcproxy.gateway.input.parked_call import UnparkableClient, undeclared
-from mcproxy.gateway.input.parking import CallProspects, Parking, Pause
+from mcproxy.gateway.input.parked_call import DeclaredCapabilities, undeclared
+from mcproxy.gateway.input.parking import Parking, Pause
 from mcproxy.gateway.input.request_state import AfterLogin, Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import with_input
 from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
@@ -51,12 +51,25 @@ from mcproxy.protocol.inputs import (
     missing_capabilities,
 )
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, first_level, object_or_empty, raw
+from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 
+ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
+"""Client capabilities that allow an upstream to ask a client for input."""
 
-class CallResolver(CallProspects, Protocol):
+
+class CallResolver(Protocol):
     """What the bridge has to know of a call (`resolving.targets`)."""
+
+    def asks_by_results(self, call: Call) -> bool:
+        """Whether its upstream is known to ask for input in its results alone: then it cannot ask while it runs.
+
+        False where the gateway itself may ask for its caller's approval.
+        """
+
+    def may_be_referred(self, call: Call) -> bool:
+        """Whether another person than its caller may have to decide first."""
 
     async def owner(self, call: Call) -> str:
         """The upstream that a call goes to. Raises McpError where there is none."""
@@ -79,6 +92,30 @@ class _Retry:
     """The answers that the call brought before that, as JSON."""
     asked_at: float = 0.0
     """When it was asked for, in Unix seconds."""
+
+
+class UnparkableClient:
+    """The upstream's `Client` during a call that cannot be parked: notifications pass, questions are refused."""
+
+    __slots__ = ("_call", "_declared")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._declared: DeclaredCapabilities | None = None
+        """Made with the first question."""
+
+    def notify(self, method: str, params: Params) -> None:
+        self._call.client.notify(method, params)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        if self._declared is None:
+            self._declared = DeclaredCapabilities(self._call.caller.capabilities)
+        self._declared.check(request)
+        return await self._call.client.ask(request)
+
+    def explained(self, outcome: Outcome) -> Outcome:
+        """As `DeclaredCapabilities.explained`."""
+        return outcome if self._declared is None else self._declared.explained(outcome)
 
 
 async def _attempt(handler: Handler, call: Call) -> Outcome:
@@ -116,7 +153,7 @@ class InputBridge(Component):
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
-        self._parking = Parking(limits, resolver, metrics, clock, sleep, mint)
+        self._parking = Parking(limits, metrics, clock, sleep, mint)
         self._logins = LoginRequests(pages or NoPages(), awaits_login, clock, sleep, mint)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -173,7 +210,7 @@ class InputBridge(Component):
         try:
             if isinstance(made, Parked):
                 outcome = await self._parking.resume(made, call)
-            elif self._parking.may_park(made):
+            elif self._may_park(made):
                 outcome = await self._parking.begin(handler, made)
             else:
                 # Should its upstream come back in the other era before the call is sent, its questions are refused.
@@ -194,6 +231,14 @@ class InputBridge(Component):
                 return await self._relay(call, input_required(requests, None))
             case _:
                 return outcome
+
+    def _may_park(self, call: Call) -> bool:
+        """Whether a call may come to be parked; only such a call needs a task that outlives its request."""
+        if not self._parking.is_running:
+            return False
+        if ASKABLE.isdisjoint(call.caller.capabilities):
+            return self._resolver.may_be_referred(call)
+        return not self._resolver.asks_by_results(call)
 
     async def _answer_after_login(
         self, handler: Handler, call: Call, retry: _Retry, failed: Failed, need: LoginNeed

@@ -140,30 +140,6 @@ class DeclaredCapabilities:
         return undeclared(self._missing) if self._missing and _is_refusal(outcome) else outcome
 
 
-class UnparkableClient:
-    """The upstream's `Client` during a call that cannot be parked: notifications pass, questions are refused."""
-
-    __slots__ = ("_call", "_declared")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._declared: DeclaredCapabilities | None = None
-        """Made with the first question."""
-
-    def notify(self, method: str, params: Params) -> None:
-        self._call.client.notify(method, params)
-
-    async def ask(self, request: InputRequest) -> Raw:
-        if self._declared is None:
-            self._declared = DeclaredCapabilities(self._call.caller.capabilities)
-        self._declared.check(request)
-        return await self._call.client.ask(request)
-
-    def explained(self, outcome: Outcome) -> Outcome:
-        """As `DeclaredCapabilities.explained`."""
-        return outcome if self._declared is None else self._declared.explained(outcome)
-
-
 class ParkedCall:
     """The upstream's `Client` for as long as the call lasts."""
 

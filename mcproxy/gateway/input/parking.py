@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from msgspec.structs import replace
@@ -25,28 +25,11 @@ from mcproxy.gateway.input.parked_call import ParkedCall, ParkedCallEvent, Parke
 from mcproxy.gateway.input.request_state import Parked, refused
 from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
-from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.telemetry.metrics import Metrics
 
 MAX_GATHERED: Final = 10
 """How often the arrival of a further question prolongs the wait for more."""
 
-
-class CallProspects(Protocol):
-    """What may happen to a call before it has its outcome."""
-
-    def asks_by_results(self, call: Call) -> bool:
-        """Whether its upstream is known to ask for input in its results alone: then it cannot ask while it runs.
-
-        False where the gateway itself may ask for its caller's approval.
-        """
-
-    def may_be_referred(self, call: Call) -> bool:
-        """Whether another person than its caller may have to decide first."""
-
-
-ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
-"""Client capabilities that allow an upstream to ask a client for input."""
 
 STOPPED: Final = Failed(
     ErrorObject(INTERNAL_ERROR, "the gateway stopped while the call ran: its outcome is unknown"),
@@ -70,18 +53,18 @@ class Parking:
     def __init__(
         self,
         limits: settings.BridgeSettings,
-        prospects: CallProspects,
         metrics: Metrics,
         clock: Clock,
         sleep: Sleep,
         mint: Callable[[], str],
     ) -> None:
         self._limits = limits
-        self._prospects = prospects
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
         self._tasks: asyncio.TaskGroup | None = None
+        self.is_running = False
+        """Whether calls can be parked: `run` runs."""
         self._calls: dict[str, ParkedCall] = {}
         """All calls that were ever parked and are not over, by id; those that were resumed too."""
         self._expiries: dict[str, float] = {}
@@ -100,21 +83,11 @@ class Parking:
     async def run(self) -> None:
         """Owns the calls' tasks, and cancels calls whose time is over, until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
+            self.is_running = True
             try:
                 await self._expire()
             finally:
-                self._tasks = None
-
-    def may_park(self, call: Call) -> bool:
-        """Whether a call may come to be parked; only such a call needs a task that outlives its request.
-
-        Nothing can be parked while `run` does not run.
-        """
-        if self._tasks is None:
-            return False
-        if ASKABLE.isdisjoint(call.caller.capabilities):
-            return self._prospects.may_be_referred(call)
-        return not self._prospects.asks_by_results(call)
+                self._tasks, self.is_running = None, False
 
     def keeps(self, parked: Parked) -> bool:
         """Whether there is such a call, in that round."""
@@ -123,7 +96,7 @@ class Parking:
 
     def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
         """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
-        assert self._tasks is not None, "see `may_park`"
+        assert self._tasks is not None, "see `is_running`"
         parked_call = ParkedCall(call, self._limits)
         parked_call.task = self._tasks.create_task(_run(parked_call, handler, call), name=call.method)
         # A task that is cancelled before its first step never reaches its own end.
