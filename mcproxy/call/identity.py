@@ -13,6 +13,8 @@ from msgspec import Raw
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.settings import UpstreamSettings as Spec
 
+_ANONYMOUS: Final = "anonymous"
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -25,21 +27,20 @@ class Principal:
     """What else is known of it, by name: what a token claims, say."""
     address: str = field(default="", compare=False)
     """Of callers without authentication: where they call from, as far as it tells them apart."""
+    account: str = field(init=False, repr=False, compare=False)
+    """What limits for each caller count by: the name, or of callers without one their address."""
+    is_several: bool = field(init=False, repr=False, compare=False)
+    """Whether callers that cannot be told apart call as this principal: no limit for each caller applies."""
+
+    def __post_init__(self) -> None:
+        # Once, since each call asks for them.
+        object.__setattr__(self, "account", f"{self.name} at {self.address}" if self.address else self.name)
+        object.__setattr__(self, "is_several", not self.address and self.name == _ANONYMOUS)
 
     @property
     def key(self) -> str:
         """Names the principal as the owner of links; no key of a session or of credentials is like it."""
         return _principal_key(self.name)
-
-    @property
-    def account(self) -> str:
-        """What limits for each caller count by: the name, or of callers without one their address."""
-        return f"{self.name} at {self.address}" if self.address else self.name
-
-    @property
-    def is_several(self) -> bool:
-        """Whether callers that cannot be told apart call as this principal: no limit for each caller applies."""
-        return not self.address and self.name == ANONYMOUS.name
 
     def __hash__(self) -> int:
         # With each call something is looked up by who makes it; those of one name are few.
@@ -59,7 +60,7 @@ def principal_of(owner: str) -> str | None:
     return owner.removeprefix(_PRINCIPAL) if owner.startswith(_PRINCIPAL) else None
 
 
-ANONYMOUS = Principal("anonymous")
+ANONYMOUS = Principal(_ANONYMOUS)
 
 
 AGGREGATE = ""

@@ -33,7 +33,7 @@ from mcproxy.cluster.members import Member, Members
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.inbound import read, whole_body
 from mcproxy.downstream.io.open_streams import OpenStreams
-from mcproxy.downstream.io.request_head import HeadHandler, RequestHead, session_of
+from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import error, failure
 from mcproxy.http import server as http
 from mcproxy.http.client import ClientResponse
@@ -119,7 +119,7 @@ class Forwarding:
 
     def _is_clearly_here(self, request: http.Request, head: RequestHead) -> bool:
         """Whether a request belongs here by what is seen at once: most do."""
-        session = session_of(request.fields)
+        session = request.fields.get(SESSION_FIELD)
         if session is not None:
             return label_of(session) == self._label and (not self._doubtful or session in self._sessions)
         if request.method != "POST":
@@ -241,7 +241,7 @@ class Forwarding:
 
 
 def _home(request: http.Request, body: bytes) -> Home:
-    session = session_of(request.fields)
+    session = request.fields.get(SESSION_FIELD)
     if session is not None:
         return session_home(session)
     if request.method != "POST":

@@ -38,7 +38,7 @@ from mcproxy.downstream.front.app import HttpApp
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import UnknownSession, unseal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.request_head import HeadHandler, RequestHead, session_of
+from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import Refusal, refused
 from mcproxy.http import server as http
 from mcproxy.settings import ClusterTls, Settings
@@ -228,7 +228,7 @@ class Replica:
         except Refusal as refusal:
             return refused(refusal)
         head = request.recall(RequestHead, self._context.generation)
-        session = session_of(request.fields)
+        session = request.fields.get(SESSION_FIELD)
         if head is None or session is None:
             return await self._app.handle(request)
         if self._forwarding.is_certain(session):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from contextvars import Context
 from itertools import takewhile
 from typing import Protocol
@@ -21,10 +20,9 @@ class Waiter(Protocol):
 
 
 class Deadlines:
-    """`seconds` returns the length of every deadline, as configured now; a change also moves the pending ones."""
-
-    def __init__(self, seconds: Callable[[], float]) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        """The length of every deadline; a change also moves the pending ones."""
         # Kept, since asking for it is a system call before Python 3.12.
         self._loop = asyncio.get_running_loop()
         self._started: dict[Waiter, float] = {}
@@ -38,7 +36,7 @@ class Deadlines:
     def add(self, waiter: Waiter) -> None:
         now = self._loop.time()
         self._started[waiter] = now
-        until = now + self._seconds()
+        until = now + self.seconds
         if until < self._timer_at:
             self._set_timer(until)
 
@@ -55,8 +53,7 @@ class Deadlines:
 
     def _expire(self) -> None:
         self._timer, self._timer_at = None, math.inf
-        seconds = self._seconds()
-        horizon = self._loop.time() - seconds
+        horizon = self._loop.time() - self.seconds
         try:
             for waiter, _ in list(takewhile(lambda entry: entry[1] <= horizon, self._started.items())):
                 if self._started.pop(waiter, None) is not None:
@@ -64,4 +61,4 @@ class Deadlines:
         finally:
             oldest = next(iter(self._started.values()), None)
             if oldest is not None:
-                self._set_timer(oldest + seconds)
+                self._set_timer(oldest + self.seconds)

@@ -38,7 +38,7 @@ class Answer:
 
 
 async def test_each_waiter_expires_once_and_not_too_soon() -> None:
-    deadlines, first, second = Deadlines(lambda: SECONDS), Answer(), Answer()
+    deadlines, first, second = Deadlines(SECONDS), Answer(), Answer()
     deadlines.add(first)
     with anyio.fail_after(GUARD):
         deadlines.add(second)
@@ -53,7 +53,7 @@ async def test_each_waiter_expires_once_and_not_too_soon() -> None:
 
 
 async def test_a_discarded_waiter_does_not_expire_and_is_not_kept() -> None:
-    deadlines, over, late = Deadlines(lambda: SECONDS), Answer(), Answer()
+    deadlines, over, late = Deadlines(SECONDS), Answer(), Answer()
     deadlines.add(over)
     deadlines.add(late)
     deadlines.discard(over)
@@ -65,7 +65,7 @@ async def test_a_discarded_waiter_does_not_expire_and_is_not_kept() -> None:
 
 
 async def test_a_waiter_that_expires_may_discard_others_and_add_new_ones() -> None:
-    deadlines, other, again = Deadlines(lambda: SECONDS), Answer(), Answer()
+    deadlines, other, again = Deadlines(SECONDS), Answer(), Answer()
 
     @dataclass(eq=False)
     class Ending:
@@ -91,7 +91,7 @@ async def test_a_waiter_that_raises_does_not_keep_the_others_from_expiring() -> 
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
     try:
-        deadlines, answer = Deadlines(lambda: SECONDS), Answer()
+        deadlines, answer = Deadlines(SECONDS), Answer()
         deadlines.add(Failing())
         deadlines.add(answer)
         with anyio.fail_after(GUARD):
@@ -102,12 +102,11 @@ async def test_a_waiter_that_raises_does_not_keep_the_others_from_expiring() -> 
 
 
 async def test_a_shorter_deadline_holds_for_pending_waiters_as_soon_as_another_is_added() -> None:
-    seconds = [60.0]
-    deadlines, over, before, after = Deadlines(lambda: seconds[0]), Answer(), Answer(), Answer()
+    deadlines, over, before, after = Deadlines(60), Answer(), Answer(), Answer()
     deadlines.add(over)
     deadlines.discard(over)
     deadlines.add(before)
-    seconds[0] = SECONDS
+    deadlines.seconds = SECONDS
     deadlines.add(after)
     with anyio.fail_after(GUARD):
         await before.late.wait()
@@ -116,7 +115,7 @@ async def test_a_shorter_deadline_holds_for_pending_waiters_as_soon_as_another_i
 
 
 async def test_the_timer_keeps_nothing_of_the_context_that_it_was_set_in() -> None:
-    deadlines, over, about = Deadlines(lambda: 60), Answer(), Answer()
+    deadlines, over, about = Deadlines(60), Answer(), Answer()
     token = CALL.set(about)
     deadlines.add(over)
     CALL.reset(token)

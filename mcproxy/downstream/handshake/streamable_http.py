@@ -37,7 +37,7 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
 from mcproxy.downstream.io.open_streams import OpenStreams
-from mcproxy.downstream.io.request_head import SESSION_HEADER, RequestHead, session_of
+from mcproxy.downstream.io.request_head import SESSION_FIELD, SESSION_HEADER, RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.http import server as http
@@ -149,7 +149,7 @@ class StreamableHttp:
     def _session(self, request: http.Request, head: RequestHead) -> Session:
         if not head.headers.fits_sessions:
             raise _no_such_version(head.headers.version)
-        id = session_of(request.fields)
+        id = request.fields.get(SESSION_FIELD)
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)

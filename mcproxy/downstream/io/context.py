@@ -102,10 +102,11 @@ class TransportContext:
 
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
-        self.stream_deadlines = Deadlines(lambda: self.proxy.stream_after)
+        self.stream_deadlines = Deadlines(self.proxy.stream_after)
 
     def reconfigure(self, proxy: Proxy, forwarded: frozenset[str], *, exchanges_tokens: bool = False) -> None:
         """Goes by other settings from the next request on."""
         self.proxy, self.forwarded, self.exchanges_tokens = proxy, forwarded, exchanges_tokens
+        self.stream_deadlines.seconds = proxy.stream_after
         self.generation = object()
         self.reloaded.notify_all()

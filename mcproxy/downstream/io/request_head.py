@@ -27,13 +27,23 @@ from mcproxy.telemetry.trace_context import FIELDS as TRACE_FIELDS
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 
-_SESSION: Final = SESSION_HEADER.lower()
+# In lower case, as `http.Headers` has them.
+SESSION_FIELD: Final = SESSION_HEADER.lower()
+METHOD_FIELD: Final = METHOD.lower()
+NAME_FIELD: Final = NAME.lower()
 _VERSION: Final = VERSION.lower()
-_METHOD: Final = METHOD.lower()
-_NAME: Final = NAME.lower()
 _PARAMETERS: Final = PARAM_PREFIX.lower()
 _VARYING: Final = frozenset(
-    {_SESSION, _METHOD, _NAME, *TRACE_FIELDS, "x-forwarded-for", "x-request-id", "x-real-ip", "forwarded"}
+    {
+        SESSION_FIELD,
+        METHOD_FIELD,
+        NAME_FIELD,
+        *TRACE_FIELDS,
+        "x-forwarded-for",
+        "x-request-id",
+        "x-real-ip",
+        "forwarded",
+    }
 )
 """Fields that differ from request to request, of one client or of those behind one proxy. Nothing is read of the last
 four, unless settings name them."""
@@ -73,7 +83,7 @@ class HeaderAgreement(msgspec.Struct, frozen=True, eq=False):
     """The last body that the standard headers agreed with: valid for the same headers, version, method and subject."""
 
     said: tuple[str | None, str | None]
-    """As `method_and_name` reads the headers."""
+    """The headers that mirror the body, but for the version: METHOD_FIELD and NAME_FIELD."""
     version: str
     row: Method
     subject: Raw | None
@@ -117,16 +127,6 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
         is_stateless=fields.get(_VERSION) in STATELESS_VERSIONS,
         fits_sessions=version is None or version in HANDSHAKE_VERSIONS,
     )
-
-
-def session_of(fields: http.Headers) -> str | None:
-    """The id of the session that a request says it belongs to."""
-    return fields.get(_SESSION)
-
-
-def method_and_name(fields: http.Headers) -> tuple[str | None, str | None]:
-    """The headers that mirror the body, but for the version."""
-    return fields.get(_METHOD), fields.get(_NAME)
 
 
 def varying_fields(fields: http.Headers, own: Collection[str]) -> frozenset[str]:

@@ -20,7 +20,13 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.request_head import ClientIntroduction, HeaderAgreement, RequestHead, method_and_name
+from mcproxy.downstream.io.request_head import (
+    METHOD_FIELD,
+    NAME_FIELD,
+    ClientIntroduction,
+    HeaderAgreement,
+    RequestHead,
+)
 from mcproxy.http import server as http
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import (
@@ -227,7 +233,7 @@ def _row_agreed(
 
     The headers of a tool's own parameters are checked as far as its schema is known.
     """
-    agreed, said = head.agreement, method_and_name(fields)
+    agreed, said = head.agreement, (fields.get(METHOD_FIELD), fields.get(NAME_FIELD))
     if (
         agreed is None
         or agreed.said != said

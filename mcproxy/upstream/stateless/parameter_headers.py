@@ -34,22 +34,21 @@ class ParameterHeaders:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._tools: dict[str, tuple[MirroredParameter, ...]] = {}
+        self.tools: dict[str, tuple[MirroredParameter, ...]] = {}
+        """Those that have any."""
 
     def headers(self, method: str, params: Params) -> dict[str, str]:
         """The headers for the parameters of a request."""
-        if not self._tools:
-            return {}
         row = row_of(method)
         if row.subject is not Subject.TOOL or row.subject_key is None:
             return {}
         name = parse_text(params.get(row.subject_key, b""))
-        parameters = self._tools.get(name or "", ())
+        parameters = self.tools.get(name or "", ())
         return parameter_headers(parameters, params.get("arguments")) if parameters else {}
 
     def note(self, page: Params) -> Params:
         """A page of tools without those whose annotations are invalid, which clients MUST exclude."""
-        if not (self._tools or may_be_annotated(bytes(page.get(Kind.TOOLS.member, b"")))):
+        if not (self.tools or may_be_annotated(bytes(page.get(Kind.TOOLS.member, b"")))):
             return page
         tools = _members(page)
         usable = [tool for tool in tools if self._is_usable(tool)]
@@ -70,11 +69,11 @@ class ParameterHeaders:
         return True
 
     def _remember(self, name: str, parameters: tuple[MirroredParameter, ...]) -> None:
-        self._tools.pop(name, None)
+        self.tools.pop(name, None)
         if parameters:
-            self._tools[name] = parameters
-            if len(self._tools) > MAX_TOOLS:
-                del self._tools[next(iter(self._tools))]
+            self.tools[name] = parameters
+            if len(self.tools) > MAX_TOOLS:
+                del self.tools[next(iter(self.tools))]
 
 
 def next_page(page: Params) -> Params | None:

@@ -235,7 +235,8 @@ class _Stateless:
     async def _send(self, message: Message) -> None:
         """Carries a request's whole exchange. Raises NotAccepted, PeerGone or Rejected."""
         assert isinstance(message, Request), "this transport says nothing but requests"
-        response = await self._posts.post(message, self._mirrored.headers(message.method, message.params))
+        mirrored = self._mirrored.headers(message.method, message.params) if self._mirrored.tools else {}
+        response = await self._posts.post(message, mirrored)
         try:
             if not response.ok:
                 await self._refused(response, message)

@@ -10,7 +10,6 @@ from mcproxy.downstream.io.request_head import (
     RequestHeaders,
     forwarded_credentials,
     read_headers,
-    session_of,
     varying_fields,
 )
 from mcproxy.downstream.io.responses import Accepted, Refusal
@@ -24,11 +23,6 @@ ANN, BOB = Principal("ann"), Principal("bob")
 
 def test_missing_fields_mean_what_the_specification_says() -> None:
     assert read_headers(Headers()) == RequestHeaders("", "identity", False, Accepted(True, True), None, False, True)
-
-
-def test_the_session_is_that_of_its_header() -> None:
-    assert session_of(Headers.of([("Mcp-Session-Id", "a")])) == "a"
-    assert session_of(Headers()) is None
 
 
 def test_fields_vary_that_neither_the_head_nor_the_settings_make_use_of() -> None:
