@@ -243,7 +243,10 @@ async def running(
     """
     metrics = metrics or Metrics()
     feed = Feed(settings.admin.max_watchers)
-    sinks: list[EventSink] = [feed.on_event, on_event] if on_event else [feed.on_event]
+    # Where there is no page, neither calls nor events pass by the feed.
+    sinks: list[EventSink] = [feed.on_event] if settings.admin.port is not None else []
+    if on_event is not None:
+        sinks.append(on_event)
 
     def publish(event: UpstreamEvent) -> None:
         for sink in sinks:
@@ -400,7 +403,6 @@ def _transport_context(
     settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
 ) -> TransportContext:
     return TransportContext(
-        # Where there is no page, calls pass by no feed.
         handler=gateway.handler if settings.admin.port is None else feed.around(gateway.handler),
         audience=gateway.audience,
         proxy=settings.proxy,

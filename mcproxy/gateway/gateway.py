@@ -72,6 +72,7 @@ from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import changed_sections
 from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 
 
@@ -98,6 +99,8 @@ class Gateway:
         self._now = now
         self._traces = traces
         self._supervised = dict(upstreams)
+        self._timeouts = timeouts = _timeouts_of(settings)
+        """One and the same mapping after each reload."""
         self.audit = audit or AuditLog(settings.access.audit, metrics)
         self._limits = Limits(settings.access.limits)
         self._catalogue = catalogue = Catalogue(*rules_of(settings))
@@ -106,7 +109,7 @@ class Gateway:
         self._listeners = listeners = Listeners(catalogue, metrics)
         self._cache = ReadCache(settings, self._wrapped(settings, upstreams), metrics, annotated_in(catalogue), now)
         self._upstreams = self._cache.upstreams
-        self._fetcher = ListFetcher(catalogue, self._upstreams, listeners, settings, metrics, sleep, now)
+        self._fetcher = ListFetcher(catalogue, self._upstreams, timeouts, listeners, settings, metrics, sleep, now)
         self._resolver = Resolver(catalogue, self._fetcher.reach, task_ids)
         self.subject_of = SubjectResolver(catalogue, task_ids)
         self._unrestricted_subject_of = SubjectResolver(catalogue, task_ids, beyond=True)
@@ -114,6 +117,7 @@ class Gateway:
             catalogue,
             self._resolver,
             self._upstreams,
+            timeouts,
             listeners,
             settings.proxy.limits,
             metrics,
@@ -128,7 +132,7 @@ class Gateway:
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners, self._exchange)
         self._task_subscriptions = TaskSubscriptions(
-            catalogue, task_ids, self._task_registry, listeners, self._upstreams
+            catalogue, task_ids, self._task_registry, listeners, self._upstreams, timeouts
         )
         self._own_links = OwnLinks(catalogue, self._upstreams, listeners, self._fetcher, settings, sleep, now)
         self._bridge = InputBridge(
@@ -195,6 +199,8 @@ class Gateway:
         if upstreams != self._supervised:
             changed |= {"upstreams"}
         self._settings, self._supervised = settings, dict(upstreams)
+        self._timeouts.clear()
+        self._timeouts.update(_timeouts_of(settings))
         limited = self._result_limits.is_on
         change = Reconfiguration(settings, self._wrapped(settings, upstreams), kept)
         for component in self._components:
@@ -340,7 +346,7 @@ class Gateway:
         """What the gateway answers itself, by method."""
         proxy = settings.proxy
         lists = Lists(self._catalogue, self._fetcher, proxy, self._sealer, self._id, self._now)
-        tasks = TaskLists(self._catalogue, self._task_ids, self._task_registry, self._upstreams, proxy)
+        tasks = TaskLists(self._catalogue, self._task_ids, self._task_registry, self._upstreams, self._timeouts, proxy)
         return {
             **{row.name: lists.list for row in METHODS.values() if row.lists is not None},
             DISCOVER: lists.discover,
@@ -351,3 +357,7 @@ class Gateway:
             TASK_LIST: tasks.answer,
             ROOTS_CHANGED: self._own_links.roots_changed,
         }
+
+
+def _timeouts_of(settings: Settings) -> dict[str, UpstreamTimeouts]:
+    return {spec.name: spec.timeouts for spec in settings.upstreams}

@@ -5,7 +5,7 @@ Names keys and never values, which may be secret (R44). Applies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -19,6 +19,9 @@ ADOPTED: Final = frozenset(
     }
 )  # fmt: skip
 """Keys of an upstream that an existing link adopts; any other key needs a new link."""
+
+OF_LINKS: Final = frozenset({"max_connections", "required", "stderr_lines", "timeouts"})
+"""Keys of an upstream that neither what callers see nor what is remembered of it depends on."""
 
 RESTART: Final = (
     "host",
@@ -116,8 +119,16 @@ def diff(old: Settings, new: Settings) -> Difference:
 
 
 def changed_sections(old: Settings, new: Settings) -> frozenset[str]:
-    """The names of the top-level sections that differ."""
-    return frozenset(name for name in Settings.model_fields if getattr(old, name) != getattr(new, name))
+    """The names of the top-level sections that differ; upstreams do where more than `OF_LINKS` does."""
+    changed = frozenset(name for name in Settings.model_fields if getattr(old, name) != getattr(new, name))
+    return changed - {"upstreams"} if same_but_for_links(old.upstreams, new.upstreams) else changed
+
+
+def same_but_for_links(old: Sequence[UpstreamSettings], new: Sequence[UpstreamSettings]) -> bool:
+    """Whether the upstreams are the same, in the same order, and differ in `OF_LINKS` at most."""
+    keys = UpstreamSettings.model_fields.keys() - OF_LINKS
+    pairs = zip(old, new, strict=False)
+    return len(old) == len(new) and all(getattr(a, key) == getattr(b, key) for a, b in pairs for key in keys)
 
 
 def in_force(old: Settings, new: Settings) -> Settings:

@@ -221,12 +221,37 @@ async def test_r36_what_was_read_of_a_changed_upstream_is_read_again_and_of_othe
         await h.ready()
         for name in ("a", "b"):
             await h.call("resources/read", uri=f"{name}+x:1")
-        reconfigure(h, a, b, options={"a": {"timeouts": {"idle": 5}}})
+        reconfigure(h, a, b, options={"a": {"cache": {"max_bytes": 1000}}})
         for name in ("a", "b"):
             await h.call("resources/read", uri=f"{name}+x:1")
         assert (a.count("resources/read"), b.count("resources/read")) == (2, 1)
         labels = {"upstream": "a", "cause": "reload"}
         assert h.metrics.registry.get_sample_value("mcproxy_cache_invalidations_total", labels) == 1
+
+
+async def test_other_timeouts_touch_nothing_that_was_read_or_is_listed() -> None:
+    a = watched("a")
+    slower = {"a": {"timeouts": {"idle": 5}}}
+    async with house(a) as h:
+        await h.ready()
+        listener, view = h.listener(), h.gateway.catalogue()
+        await h.call("resources/read", uri="a+x:1")
+        reconfigure(h, a, options=slower)
+        reconfigure(h, a, options=slower, list_wait=7)
+        await h.call("resources/read", uri="a+x:1")
+        assert a.count("resources/read") == 1
+        assert h.gateway.catalogue().lists == view.lists
+        assert listener.changes == []
+
+
+async def test_other_timeouts_hold_for_what_is_asked_from_now_on() -> None:
+    a = watched("a")
+    async with house(a) as h:
+        await h.ready()
+        reconfigure(h, a, options={"a": {"timeouts": {"connect": 0.01, "list": 0.02}}})
+        a.gate.shut()
+        outcome = await h.call("resources/subscribe", listener=h.listener(), uri="a+x:1")
+        assert "in 0.03 s" in error(outcome).message
 
 
 async def test_r36_a_read_that_is_under_way_is_not_kept() -> None:

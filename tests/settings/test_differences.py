@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.settings import Proxy, Settings, UpstreamSettings
-from mcproxy.settings.differences import ADOPTED, RESTART, Changed, Difference, diff, in_force
+from mcproxy.settings.differences import (
+    ADOPTED,
+    OF_LINKS,
+    RESTART,
+    Changed,
+    Difference,
+    changed_sections,
+    diff,
+    in_force,
+)
 
 
 def settings(*upstreams: UpstreamSettings, **proxy: object) -> Settings:
@@ -62,6 +71,21 @@ def test_r49_what_callers_see_and_how_long_takes_none(options: dict[str, object]
     assert difference.adjusted == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ({"timeouts": {"idle": 1}, "required": True}, set()),
+        ({"list_poll": 5}, {"upstreams"}),
+        ({"timeouts": {"idle": 1}, "prefix": "other"}, {"upstreams"}),
+    ],
+)
+def test_sections_differ_where_more_does_than_what_links_go_by(options: dict[str, object], changed: set[str]) -> None:
+    old, new = settings(upstream("a"), upstream("b")), settings(upstream("a"), upstream("b", **options))
+    assert changed_sections(old, new) == changed
+    assert changed_sections(new, settings(upstream("a"))) == {"upstreams"}
+    assert changed_sections(old, settings(upstream("b"), upstream("a"))) == {"upstreams"}
+
+
 def test_r49_the_order_of_upstreams_is_that_of_the_lists() -> None:
     assert diff(settings(upstream("a"), upstream("b")), settings(upstream("b"), upstream("a"))).reordered
     assert not diff(settings(upstream("a"), upstream("b")), settings(upstream("b"), upstream("c"))).reordered
@@ -105,7 +129,7 @@ def test_r44_a_difference_names_keys_and_no_value() -> None:
 
 
 def test_every_key_that_is_told_apart_exists() -> None:
-    assert set(UpstreamSettings.model_fields) >= ADOPTED
+    assert set(UpstreamSettings.model_fields) >= ADOPTED >= OF_LINKS
     model = settings()
     for key in RESTART:
         value: object = model.proxy

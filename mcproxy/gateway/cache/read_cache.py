@@ -47,6 +47,7 @@ from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 from mcproxy.settings import Settings, UpstreamSettings
+from mcproxy.settings.differences import same_but_for_links
 from mcproxy.telemetry.metrics import Metrics
 
 ReadOnly = Callable[[str, LinkOwner, str], bool]
@@ -150,7 +151,12 @@ class ReadCache(Component):
         same_limits, self._limits = limits == self._limits, limits
         for name, spec in self._specs.items():
             old = before.get(name)
-            if old is not None and name in change.kept and same_limits and spec == old_specs[name]:
+            if (
+                old is not None
+                and name in change.kept
+                and same_limits
+                and same_but_for_links([old_specs[name]], [spec])
+            ):
                 self._policies[name] = before.pop(name)
                 continue
             fresh = self._policies[name] = CachePolicy(spec, limits.max_entry_bytes)

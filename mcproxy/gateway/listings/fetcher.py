@@ -55,6 +55,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings import UpstreamSettings as Spec
+from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 log = structlog.get_logger()
@@ -75,6 +76,7 @@ class ListFetcher(Component):
         self,
         catalogue: Catalogue,
         upstreams: Mapping[str, Upstream],
+        timeouts: Mapping[str, UpstreamTimeouts],
         listeners: Listeners,
         settings: Settings,
         metrics: Metrics,
@@ -84,6 +86,7 @@ class ListFetcher(Component):
     ) -> None:
         self._catalogue = catalogue
         self._upstreams = upstreams
+        self._timeouts = timeouts
         self._listeners = listeners
         self._proxy = settings.proxy
         self._specs: dict[str, Spec] = {spec.name: spec for spec in settings.upstreams}
@@ -241,7 +244,7 @@ class ListFetcher(Component):
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
         links = [LinkKey(name, None) for name in self._upstreams]
-        bounds = (spec.timeouts.connect + spec.timeouts.list for spec in self._specs.values())
+        bounds = (timeouts.connect + timeouts.list for timeouts in self._timeouts.values())
         with anyio.move_on_after(max(bounds, default=0)):
             for kind in Kind:
                 await self._known(links, kind, float("inf"))
@@ -270,7 +273,8 @@ class ListFetcher(Component):
                 raise LoginRequired(outcome)
             if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
                 raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
-        await self.known(call.caller, kind, space.spec.timeouts.list)
+        timeouts = self._timeouts.get(space.upstream, space.spec.timeouts)
+        await self.known(call.caller, kind, timeouts.list)
         if self._catalogue.listing(link, kind) is None:
             sentence = f"upstream {space.upstream!r}: its {kind.value} are not known; it does not list them"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
@@ -328,7 +332,7 @@ class ListFetcher(Component):
         """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""
         if link.upstream not in self._upstreams:
             return _gone(link)
-        timeouts = self._specs[link.upstream].timeouts
+        timeouts = self._timeouts[link.upstream]
         seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
         with anyio.move_on_after(seconds):
             return await self._upstreams[link.upstream](internal_call(link, kind.list_method, params, listener, caller))

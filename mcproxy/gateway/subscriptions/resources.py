@@ -59,6 +59,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.settings import LimitSettings
+from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -75,6 +76,7 @@ class ResourceSubscriptions(Component):
         catalogue: Catalogue,
         resolver: Resolver,
         upstreams: Mapping[str, Upstream],
+        timeouts: Mapping[str, UpstreamTimeouts],
         listeners: Listeners,
         limits: LimitSettings,
         metrics: Metrics,
@@ -85,6 +87,7 @@ class ResourceSubscriptions(Component):
         self._catalogue = catalogue
         self._resolver = resolver
         self._upstreams = upstreams
+        self._timeouts = timeouts
         self._listeners = listeners
         self._limits = limits
         self._metrics = metrics
@@ -434,7 +437,7 @@ class ResourceSubscriptions(Component):
         link = key.link
         if link.upstream not in self._upstreams:
             return _failed(f"upstream {link.upstream!r} is no longer configured", Reason.UNAVAILABLE)
-        timeouts = self._catalogue.configured(link.upstream).space(link.upstream).spec.timeouts
+        timeouts = self._timeouts[link.upstream]
         seconds = timeouts.connect + timeouts.list
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         with anyio.move_on_after(seconds):

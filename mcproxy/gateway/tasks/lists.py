@@ -26,6 +26,7 @@ from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, first_level, object_or_empty, parse_text
 from mcproxy.protocol.tasks import TASK_ID, TASK_LIST
 from mcproxy.settings import Proxy
+from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,14 @@ class TaskLists:
         ids: TaskIds,
         registry: TaskRegistry,
         upstreams: Mapping[str, Upstream],
+        timeouts: Mapping[str, UpstreamTimeouts],
         proxy: Proxy,
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
         self._registry = registry
         self._upstreams = upstreams
+        self._timeouts = timeouts
         self._proxy = proxy
 
     async def answer(self, call: Call) -> Outcome:
@@ -80,7 +83,7 @@ class TaskLists:
         spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
         bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         upstream, request = self._upstreams[link.upstream], replace(call, client=GATEWAY_ITSELF)
-        with anyio.move_on_after(spec.timeouts.list):
+        with anyio.move_on_after(self._timeouts[link.upstream].list):
             fetched = await fetch_pages(lambda params: upstream(request.with_params(params)), _TASKS, bounds)
             return [] if isinstance(fetched, Failed) else fetched.items
         return []

@@ -27,6 +27,7 @@ from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, InvalidMessage
 from mcproxy.protocol.methods import LISTEN
 from mcproxy.protocol.tasks import listened, listening_for
+from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 
 _NONE: frozenset[str] = frozenset()
 
@@ -42,12 +43,14 @@ class TaskSubscriptions(Component):
         registry: TaskRegistry,
         listeners: Listeners,
         upstreams: Mapping[str, Upstream],
+        timeouts: Mapping[str, UpstreamTimeouts],
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
         self._registry = registry
         self._listeners = listeners
         self._upstreams = upstreams
+        self._timeouts = timeouts
         self._agreed: dict[LinkKey, frozenset[str]] = {}
         """The tasks that each upstream agreed to report, by its own ids."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
@@ -127,7 +130,7 @@ class TaskSubscriptions(Component):
         upstream = self._upstreams.get(link.upstream)
         if upstream is None:
             return None
-        timeouts = self._catalogue.configured(link.upstream).space(link.upstream).spec.timeouts
+        timeouts = self._timeouts[link.upstream]
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         with anyio.move_on_after(timeouts.connect + timeouts.list):
             return await upstream(internal_call(link, LISTEN, listening_for(sorted(ids)), owner))
