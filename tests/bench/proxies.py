@@ -100,8 +100,13 @@ def gateway(file: Path) -> Program:
     return Program(command, {"XDG_STATE_HOME": str(file.parent)})
 
 
+def gateway_file(scene: Scene) -> Path:
+    """The file with the gateway's configuration, which it writes."""
+    return _written(scene, "mcproxy.json", json.dumps(configuration(scene)))
+
+
 def _mcproxy(scene: Scene) -> Program:
-    return gateway(_written(scene, "mcproxy.json", json.dumps(configuration(scene))))
+    return gateway(gateway_file(scene))
 
 
 def _do_nothing(scene: Scene) -> Program:
