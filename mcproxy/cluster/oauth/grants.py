@@ -132,6 +132,10 @@ class SharedGrants:
             log.warning("a refreshed grant is held until it can be stored", upstream=grant.upstream, why=str(error))
             self._hold(grant.key, grant)
             counts = grant
+        else:
+            if isinstance(self._held.get(grant.key), Grant):
+                # An earlier one, whose refresh token was redeemed since: nothing may use it any more.
+                del self._held[grant.key]
         self._known[grant.key] = counts
         self._change(grant.key)
         return counts
@@ -243,8 +247,9 @@ class SharedGrants:
         """Stores what is held as far as that is possible now; waits a moment before the next attempt at the rest."""
         for key, held in list(self._held.items()):
             try:
+                stored = None
                 if isinstance(held, Grant):
-                    self._known[key] = await self._stored(held)
+                    stored = await self._stored(held)
                 else:
                     await self._withdraw(key, held)
             except StoreUnavailable:
@@ -253,6 +258,8 @@ class SharedGrants:
                 continue  # of this grant alone: what is there cannot be opened
             if self._held.get(key) is held:
                 del self._held[key]
+                if stored is not None:
+                    self._known[key] = stored
             self._change(key)
         if self._held:
             await anyio.sleep(AWAY)

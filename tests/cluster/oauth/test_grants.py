@@ -173,6 +173,52 @@ async def test_while_the_store_is_away_what_is_known_serves_refreshes_are_held_a
         tasks.cancel_scope.cancel()
 
 
+async def test_a_refresh_token_that_was_redeemed_is_never_loaded_again_though_its_grant_was_still_to_be_stored() -> (
+    None
+):
+    store = Interrupted()
+    a, b, _ = replicas(store)
+    await a.save(LOGIN)
+    store.is_away = True
+    await a.update(replace(LOGIN, generation=2))
+    store.is_away = False
+    third = await a.update(replace(LOGIN, generation=3))
+    assert await a.load(KEY) == third
+    await a.settle()
+    assert await a.load(KEY) == await b.load(KEY) == third
+
+
+async def test_a_refresh_that_comes_while_an_earlier_one_is_being_stored_is_what_is_known() -> None:
+    store = Slow()
+    a = replicas(store)[0]
+    await a.save(LOGIN)
+    store.is_away = True
+    await a.update(replace(LOGIN, generation=2))
+    store.is_away = False
+    async with anyio.create_task_group() as tasks:
+        store.answers = anyio.Event()
+        tasks.start_soon(a.settle)
+        await anyio.wait_all_tasks_blocked()
+        later, store.answers = store.answers, None
+        third = await a.update(replace(LOGIN, generation=3))
+        later.set()
+    store.is_away = True
+    assert await a.load(KEY) == third
+
+
+class Slow(Interrupted):
+    """A store whose answers to changes come later, where that is told."""
+
+    answers: anyio.Event | None = None
+
+    async def replace(self, key: str, value: bytes, ttl: float, expected: bytes | None) -> bool:
+        answers = self.answers
+        replaced = await super().replace(key, value, ttl, expected)
+        if answers is not None:
+            await answers.wait()
+        return replaced
+
+
 async def test_a_grant_that_was_taken_back_while_the_store_was_away_is_gone_here_at_once_and_then_everywhere() -> None:
     store = Interrupted()
     a, b, _ = replicas(store)
