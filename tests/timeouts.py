@@ -1,4 +1,4 @@
-"""The time that a test may take, teardown included: 300 seconds, or what its `timeout` mark says.
+"""The time that a test may take, teardown included: ten minutes, or what its `timeout` mark says.
 
 A test that takes longer ends its process, and all that it started: nothing milder is sure to end it. An exception that
 is raised into it an event loop may swallow, or a cleanup that hangs hold up; and pytest-timeout stops its clock at the
@@ -19,8 +19,8 @@ import pytest
 
 from tests.processes import descendants, kill
 
-SECONDS = 300.0
-GUARD = 60.0
+SECONDS = 600.0
+GUARD = 120.0
 """Seconds that a step of a test may take, so that its failure shows where it hangs. How fast the machine is must not
 matter: a deadline that is itself under test is a setting, a clock or a number of the test's own."""
 FAILED = 1

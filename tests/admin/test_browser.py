@@ -21,7 +21,7 @@ from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import first_level
 from tests.admin.test_status_page import PAGES, Site, make_calls, site
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # a busy machine takes minutes to draw nine pages
+pytestmark = pytest.mark.anyio  # a busy machine takes minutes to draw nine pages
 
 AXE = Path(__file__).parent / "node/node_modules/axe-core/axe.min.js"
 

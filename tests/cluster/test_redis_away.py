@@ -62,6 +62,7 @@ async def three(redis: RedisProxy, upstream: SharedUpstream, tmp_path: Path) -> 
         {"up": {"url": upstream.url, "cache": cache}},
         f"redis://127.0.0.1:{redis.port}/0",
         access={"limits": LIMITS},
+        more={"timeout": 1},
         ends_well=False,
     ) as running:
         yield running

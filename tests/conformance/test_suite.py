@@ -21,7 +21,7 @@ import pytest
 from tests.ports import free_port
 from tests.system.running import PYTHON, configuration, gateway, serving, web_server, write
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.anyio
 
 HERE = Path(__file__).parent / "node" / "node_modules"
 ARCHITECTURE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

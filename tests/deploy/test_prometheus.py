@@ -33,7 +33,7 @@ OF_TROUBLE = {"Troubles", "Not connected because"}
 OF_REPLICAS = "mcproxy_cluster_"
 """Series that a gateway alone does not have: their queries are only understood."""
 
-OF_THE_MACHINE = {"McproxyEventLoopHeldUp", "McproxySaturated"}
+OF_THE_MACHINE = {"McproxyDown", "McproxySlow", "McproxyEventLoopHeldUp", "McproxySaturated"}
 """Alarms that a machine which is busy with other tests sets off within a second, and rightly so."""
 
 
@@ -48,9 +48,9 @@ async def fleet(folder: Path) -> AsyncIterator[Gateway]:
 
 @asynccontextmanager
 async def prometheus(folder: Path, target: str, rules: Path) -> AsyncIterator[str]:
-    """The base URL of a Prometheus that scrapes `target` five times a second and knows `rules`."""
+    """The base URL of a Prometheus that scrapes `target` twice a second and knows `rules`."""
     job = {"job_name": "mcproxy", "static_configs": [{"targets": [target]}]}
-    pace = {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"}
+    pace = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "200ms"}
     file = folder / "prometheus.yml"
     file.write_text(json.dumps({"global": pace, "rule_files": [str(rules / "*.yml")], "scrape_configs": [job]}))
     places = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"]

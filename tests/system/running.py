@@ -231,7 +231,7 @@ async def serving(
         try:
             assert process.stderr is not None
             tasks.start_soon(log.keep, process.stderr)
-            with anyio.fail_after(GUARD):
+            with anyio.fail_after(3 * GUARD):
                 running.url = await _address(log)
                 for name in upstreams:
                     await running.knows(name)

@@ -15,7 +15,7 @@ import pytest
 from tests.system.running import NODE, Gateway, Json, configuration, gateway, need_npm, run
 from tests.timeouts import GUARD
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.anyio]
+pytestmark = pytest.mark.anyio
 
 NOVEL: Final = "io.example/novel"
 MODES: Final = {"legacy": "legacy", "modern": "auto"}

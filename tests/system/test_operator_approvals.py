@@ -29,7 +29,7 @@ from tests.system.scripts import call
 from tests.system.test_large_results import PLAYERS
 from tests.timeouts import GUARD
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 ERAS: Final = ("legacy", "modern")
 HOLD: Final = 1.0

@@ -19,9 +19,7 @@ from tests.system.running import Clients, Json, configuration, gateway, need_npm
 from tests.system.scripts import ANSWERS, call
 from tests.system.test_matrix import MODES, PLAYERS, Cell, Player, upstream
 
-pytestmark = pytest.mark.timeout(300)
-
-PATIENCE: Final = 120.0
+PATIENCE: Final = 240.0
 CELLS: Final = [Cell("python", "legacy", "stdio"), Cell("typescript", "modern", "stdio")]
 BEHAVIOURS: Final[dict[str, Json]] = {
     "add": {"a": 1, "b": 2},

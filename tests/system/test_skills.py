@@ -16,8 +16,6 @@ import pytest
 from tests.system.running import NODE, Gateway, Json, configuration, gateway, need_npm, run
 from tests.timeouts import GUARD
 
-pytestmark = pytest.mark.timeout(120)
-
 ERAS: Final = ["legacy", "modern"]
 REFUNDS: Final = "skill://acme/refunds"
 FORM: Final = "# Form\n\nÜber alles: 50 €\n"

@@ -32,7 +32,7 @@ from tests.system.running import (
 )
 from tests.timeouts import GUARD
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 SERVERS = ROOT / "tests" / "fakes" / "servers"
 CAPABILITIES: Json = {"elicitation": {"form": {}}}

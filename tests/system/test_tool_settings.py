@@ -18,7 +18,7 @@ from tests.system.scripts import call, read
 from tests.system.test_large_results import PLAYERS
 from tests.timeouts import GUARD
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.anyio
 
 ERAS: Final = ("legacy", "modern")
 SERVER: Final = [PYTHON, "-W", "ignore", "-m", "tests.fakes.servers.finder"]

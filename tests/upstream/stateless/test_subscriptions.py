@@ -115,7 +115,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncIterator[Running]:
+async def running(flags: frozenset[str] = NOTHING, *, idle: float = GUARD) -> AsyncIterator[Running]:
     spec = UpstreamSettings(
         name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle)
     )
