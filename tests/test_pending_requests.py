@@ -14,6 +14,7 @@ import pytest
 from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, raw
 from mcproxy.protocol.methods import PROGRESS
+from tests.http.timers import COMMANDED, commanded_loop
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +64,7 @@ async def test_an_answer_may_come_while_its_request_is_still_sent() -> None:
     assert (len(requests), peer.cancelled) == (0, [])
 
 
+@COMMANDED
 async def test_r46_each_wait_ends_at_its_own_time_in_any_order() -> None:
     requests, peer, ended = PendingRequests(), Peer(), []
 
@@ -73,61 +75,78 @@ async def test_r46_each_wait_ends_at_its_own_time_in_any_order() -> None:
 
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait, "later", Timeouts(0.05, 60))
-            tasks.start_soon(wait, "last", Timeouts(60, 0.1))
-            tasks.start_soon(wait, "first", Timeouts(0.01, 60))
+            tasks.start_soon(wait, "later", Timeouts(5, 60))
+            tasks.start_soon(wait, "last", Timeouts(60, 10))
+            tasks.start_soon(wait, "first", Timeouts(1, 60))
+            for seconds, over in ((0, 0), (1, 1), (3, 1), (1, 2), (4, 2), (1, 3)):
+                await commanded_loop().advance(seconds)
+                assert len(ended) == over
     assert ended == [("first", "idle"), ("later", "idle"), ("last", "total")]
     assert [params["requestId"] for params in peer.cancelled] == [raw(3), raw(1), raw(2)]
 
 
+@COMMANDED
 async def test_r46_a_wait_that_began_while_the_alarm_of_an_earlier_one_stood_ends_in_time() -> None:
-    requests, peer = PendingRequests(), Peer()
+    requests, peer, ended = PendingRequests(), Peer(), list[str]()
     answering = Peer(lambda request: _settle(requests, request))
-    with anyio.fail_after(GUARD):
-        for standing, timeouts in ((0.05, Timeouts(0.1, 60)), (60, QUICK)):
+
+    async def wait(timeouts: Timeouts) -> None:
+        with pytest.raises(RequestTimeout) as late:
+            await ask(requests, peer, timeouts)
+        ended.append(late.value.limit)
+
+    async with anyio.create_task_group() as tasks:
+        for standing, timeouts in ((5, Timeouts(10, 600)), (600, Timeouts(10, 600))):
             await ask(requests, answering, Timeouts(standing, standing))
-            started = anyio.current_time()
-            with pytest.raises(RequestTimeout):
-                await ask(requests, peer, timeouts)
-            assert timeouts.idle <= anyio.current_time() - started < 1
+            tasks.start_soon(wait, timeouts)
+            await commanded_loop().advance(0)
+            await commanded_loop().advance(9)
+            assert ended == []
+            await commanded_loop().advance(1)
+            assert ended == ["idle"]
+            ended.clear()
 
 
+@COMMANDED
 async def test_r46_progress_renews_the_wait_and_does_not_lengthen_the_total() -> None:
-    requests, reports = PendingRequests(), list[Params]()
-    peer = Peer()
-    started = anyio.current_time()
+    requests, peer, reports, ended = PendingRequests(), Peer(), list[Params](), list[str]()
 
-    async def report() -> None:
-        while True:
-            await anyio.sleep(0.01)
-            requests.progress({"progressToken": raw(1), "progress": raw(1)})
+    async def wait() -> None:
+        with pytest.raises(RequestTimeout) as late:
+            await ask(requests, peer, Timeouts(10, 30), progress=reports)
+        ended.append(late.value.limit)
 
-    with anyio.fail_after(GUARD):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(report)
-            with pytest.raises(RequestTimeout) as late:
-                await ask(requests, peer, Timeouts(0.1, 0.3), progress=reports)
-            tasks.cancel_scope.cancel()
-    assert late.value.limit == "total"
-    assert anyio.current_time() - started >= 0.3
-    assert reports[0] == {"progress": raw(1)}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await commanded_loop().advance(0)
+        for _ in range(5):
+            await commanded_loop().advance(5)
+            assert requests.progress({"progressToken": raw(1), "progress": raw(1)})
+        await commanded_loop().advance(4)
+        assert ended == []
+        await commanded_loop().advance(1)
+        assert ended == ["total"]
+    assert reports == [{"progress": raw(1)}] * 5
 
 
+@COMMANDED
 async def test_r46_what_waits_for_us_has_no_idle_bound_until_it_has_its_answer() -> None:
     requests, peer, ended = PendingRequests(), Peer(), anyio.Event()
 
     async def wait() -> None:
         with pytest.raises(RequestTimeout):
-            await ask(requests, peer, QUICK)
+            await ask(requests, peer, Timeouts(1, 1000))
         ended.set()
 
-    with anyio.fail_after(GUARD):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
-            with requests.held([1]), anyio.move_on_after(0.1):
-                await ended.wait()
-            assert not ended.is_set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await commanded_loop().advance(0)
+        with requests.held([1]):
+            await commanded_loop().advance(100)
+        await commanded_loop().advance(0.5)
+        assert not ended.is_set()
+        await commanded_loop().advance(0.5)
+        assert ended.is_set()
 
 
 async def test_r46_a_send_that_carries_the_exchange_is_ended_too() -> None:
@@ -140,9 +159,9 @@ async def test_r46_a_send_that_carries_the_exchange_is_ended_too() -> None:
 
 
 async def test_r25_a_wait_that_is_cancelled_is_taken_back_and_one_that_is_over_is_not() -> None:
-    requests, peer = PendingRequests(), Peer()
-    answering = Peer(lambda request: _settle(requests, request))
-    with anyio.move_on_after(0.01) as scope:
+    requests, scope = PendingRequests(), anyio.CancelScope()
+    answering, peer = Peer(lambda request: _settle(requests, request)), Peer(lambda request: scope.cancel())
+    with scope:
         await ask(requests, answering, SLOW)
         await ask(requests, peer, SLOW)
     assert scope.cancelled_caught

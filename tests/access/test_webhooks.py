@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from mcproxy.access.webhooks import SignedWebhook, WebhookFailed, signature
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings.access.webhook import WebhookSettings
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -28,14 +29,14 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def served(answer: Answer, **settings: object) -> AsyncIterator[SignedWebhook]:
     app = web.Application()
     app.router.add_post("/hook", answer)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    options = {"url": f"http://127.0.0.1:{port}/hook", "secret": SECRET, **settings}
+    options = {"url": f"http://127.0.0.1:{port}/hook", "secret": SECRET, "timeout": GUARD, **settings}
     webhook = SignedWebhook(WebhookSettings.model_validate(options), clock=lambda: 1234.5)
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             yield webhook
     finally:
         await webhook.aclose()
@@ -97,9 +98,9 @@ async def flood(request: web.Request) -> web.Response:
     return web.json_response({"a": "x" * 5000})
 
 
-async def sleep(request: web.Request) -> web.Response:
-    await anyio.sleep(5)
-    return web.json_response({})
+async def be_silent(request: web.Request) -> web.Response:
+    await anyio.sleep_forever()
+    raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -109,11 +110,12 @@ async def sleep(request: web.Request) -> web.Response:
         (refuse, "it answered HTTP 500"),
         (babble, "its answer is no JSON object"),
         (flood, "its answer has more than 1000 bytes"),
-        (sleep, r"no answer in 0.1 s \(timeout\)"),
+        (be_silent, r"no answer in 0.1 s \(timeout\)"),
     ],
 )
 async def test_what_is_no_answer_is_a_failure_with_its_reason(answer: Answer, why: str) -> None:
-    async with served(answer, timeout=0.1 if answer is sleep else 5, max_bytes=1000) as webhook:
+    timeout = 0.1 if answer is be_silent else GUARD
+    async with served(answer, timeout=timeout, max_bytes=1000) as webhook:
         with pytest.raises(WebhookFailed, match=why):
             await webhook({})
 

@@ -46,7 +46,8 @@ async def connected(transport: str, gateway: FakeGateway, **options: Any) -> Asy
             yield client
         return
     async with served(gateway, quick(stream_after=0.05)) as running:
-        server = f"{running.url}/mcp" if transport == "streamable" else leavable(sse_client(f"{running.url}/sse"))
+        sse = leavable(sse_client(f"{running.url}/sse", timeout=GUARD))
+        server = f"{running.url}/mcp" if transport == "streamable" else sse
         async with Client(server, mode="legacy", elicitation_callback=accept, **options) as client:
             yield client
 

@@ -145,8 +145,9 @@ def asking(method: str, params: dict[str, object] | None = None) -> Answering:
 
 def quick(limits: LimitSettings | None = None, **changes: object) -> Proxy:
     """Settings for tests: any free port, and no deadline of a peer's that a slow machine could miss."""
-    unlimited = {"write_timeout": 3600, "read_timeout": 3600, "limits": limits or LimitSettings(head_timeout=3600)}
-    return Proxy.model_validate({"port": 0, **unlimited, **changes})
+    unlimited = dict.fromkeys(("write_timeout", "read_timeout", "connection_idle", "stream_after"), 3600)
+    bounds = limits or LimitSettings(head_timeout=3600)
+    return Proxy.model_validate({"port": 0, **unlimited, "limits": bounds, **changes})
 
 
 Exists = Callable[[str, Principal], bool]

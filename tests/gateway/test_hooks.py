@@ -52,7 +52,7 @@ async def service() -> AsyncIterator[Service]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     it.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             yield it
     finally:
         await runner.cleanup()
@@ -63,7 +63,7 @@ async def gateway(*hooks: dict[str, object], **access: object) -> AsyncIterator[
     up = FakeUpstream("up")
     up.lists[Kind.TOOLS] = [tool("rm"), tool("ls")]
     up.answers["tools/call"] = lambda call: complete(content=[{"type": "text", "text": "secret"}], _meta={"k": 1})
-    options = [{"secret": SECRET, "timeout": 5, **hook} for hook in hooks]
+    options = [{"secret": SECRET, "timeout": GUARD, **hook} for hook in hooks]
     async with house(up, access={**access, "hooks": options}) as h:
         await h.ready()
         await quiet()

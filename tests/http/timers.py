@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 TURNS = 20
 """Of the loop, in which what a timer began comes to its end."""
@@ -32,3 +34,15 @@ class CommandedLoop(asyncio.SelectorEventLoop):
             self.run_until_complete(main)
         finally:
             self.close()
+
+
+_BACKEND: Final = ("asyncio", {"loop_factory": CommandedLoop})
+COMMANDED: Final = pytest.mark.parametrize("anyio_backend", [_BACKEND], ids=["still"])
+"""Has a test of anyio run on such a loop."""
+
+
+def commanded_loop() -> CommandedLoop:
+    """The loop that such a test runs on."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CommandedLoop)
+    return loop

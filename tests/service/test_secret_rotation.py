@@ -22,6 +22,7 @@ from mcproxy.upstream.oauth.grants import GrantKey
 from mcproxy.upstream.oauth.storage.store import FileStore, MemoryStore
 from tests.ports import free_port
 from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway, write
+from tests.timeouts import GUARD
 from tests.upstream.oauth.test_grants import grant
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ async def test_a_reload_seals_with_the_new_secret_and_renews_the_file_of_grants(
         tasks.start_soon(rotation.run)
         rotation.reconfigure(settings(NEW, OLD))
         assert sealer.open("session", session) == b"x"
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while sealer.is_outdated("oauth grants", path.read_text()):
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
@@ -74,7 +75,7 @@ async def rotate(running: Gateway, wanted: Json) -> None:
     since = len(running.log.entries)
     write(running.folder, wanted)
     running.process.send_signal(signal.SIGHUP)
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         await running.log.says(lambda entry: entry.get("event") == "configuration reloaded", since)
 
 
@@ -94,7 +95,7 @@ class Load:
 
     async def answers(self, more: int) -> None:
         wanted = self.answered + more
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             while self.answered < wanted:
                 await self._news.wait()
 

@@ -62,10 +62,10 @@ async def _serve(context: TransportContext, stdin: int, stdout: int, stop: anyio
             tasks.start_soon(_write, pipe, stateless, stdout, context, tasks)
             tasks.start_soon(_read, pipe, stateless, stdin, context, stop)
             await stop.wait()
-            grace = context.proxy.shutdown_grace
-            tasks.cancel_scope.deadline = anyio.current_time() + grace + EXIT_MARGIN
-            with anyio.move_on_after(grace):
+            with anyio.move_on_after(context.proxy.shutdown_grace):
                 await _drain(pipe, stateless, sessions)
+            # From here on, not from `stop`: a process that gets its processor late has the margin to say the rest.
+            tasks.cancel_scope.deadline = anyio.current_time() + EXIT_MARGIN
             stateless.cut_off()
             await stateless.wait_idle()
             sessions.drain()

@@ -42,7 +42,7 @@ class Disk:
     wrote: anyio.Event = field(default_factory=anyio.Event)
 
     def append(self, data: bytes) -> None:
-        assert self.open.wait(5)
+        assert self.open.wait(GUARD)
         if self.full:
             raise OSError(28, "No space left on device")
         self.lines += data.splitlines()

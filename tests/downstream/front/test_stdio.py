@@ -16,6 +16,7 @@ from mcproxy.downstream.front.stdio import serve_stdio
 from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, asking, edge_of, quick
+from tests.http.timers import COMMANDED, commanded_loop
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -151,18 +152,23 @@ async def test_r9_told_to_stop_it_ends_though_its_input_stays_open() -> None:
             await client.ended.wait()
 
 
+@COMMANDED
 @pytest.mark.parametrize("batched", [False, True])
 async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is_unknown(batched: bool) -> None:
     held, stop = Held(), anyio.Event()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
     with anyio.fail_after(GUARD):
-        async with piped(gateway, quick(shutdown_grace=0.01), stop) as client:
+        async with piped(gateway, quick(shutdown_grace=10), stop) as client:
             await client.open(version="2025-03-26")
             call = request(1, "tools/call")
             await client.send([call] if batched else call)
             await held.arrived.wait()
             stop.set()
+            for seconds in (0, 9):
+                await commanded_loop().advance(seconds)
+            assert not held.cancelled.is_set()
+            await commanded_loop().advance(1)
             received = await client.receive()
             answer = received[0] if batched else received
             assert (answer["id"], "unknown" in answer["error"]["message"]) == (1, True)

@@ -21,6 +21,7 @@ from tests.downstream.client import initialize, notification
 from tests.downstream.client import request as bare
 from tests.downstream.modern import SUBSCRIPTION, VERSION, request
 from tests.fakes.gateway import FakeGateway, Held, edge_of, quick
+from tests.http.timers import COMMANDED, commanded_loop
 from tests.judge import Judge
 from tests.timeouts import GUARD
 
@@ -239,12 +240,13 @@ async def test_r12_the_end_of_input_ends_all_with_streams_closed_and_calls_answe
             assert not gateway.present
 
 
+@COMMANDED
 async def test_r9_told_to_stop_it_closes_streams_and_says_what_it_cut_off() -> None:
     held, stop = Held(), anyio.Event()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
     with anyio.fail_after(GUARD):
-        async with piped(gateway, quick(shutdown_grace=0.1), stop) as client:
+        async with piped(gateway, quick(shutdown_grace=10), stop) as client:
             client.send(request("s", "subscriptions/listen", TOOLS))
             await client.message()
             client.send(request(1, "tools/call", CALL))
@@ -255,6 +257,7 @@ async def test_r9_told_to_stop_it_closes_streams_and_says_what_it_cut_off() -> N
             assert (ended["method"], ended["params"]) == ("notifications/cancelled", {"requestId": "s"})
             client.send(request(2, "tools/call", CALL))
             assert "shutting down" in (await client.message())["error"]["message"]
+            await commanded_loop().advance(10)
             cut_off = await client.message()
             assert (cut_off["id"], "unknown" in cut_off["error"]["message"]) == (1, True)
             await client.ended.wait()

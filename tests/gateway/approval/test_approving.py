@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,9 @@ from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY, Params, first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings.access.approvals import ApprovalSettings
+from tests.fakes.bridging import Time
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.http.timers import COMMANDED, commanded_loop
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +50,7 @@ async def gateway(access: object = BY_CALLER, up: FakeUpstream | None = None, **
     up = up or FakeUpstream("up", tools={})
     up.lists[Kind.TOOLS] = [tool("rm"), tool("ls")]
     up.answers.setdefault("tools/call", lambda call: complete(content=[]))
-    async with house(up, access=access, sleep=anyio.sleep, **given) as h:
+    async with house(up, access=access, **{"sleep": anyio.sleep, **given}) as h:
         await h.ready()
         await quiet()
         yield h
@@ -231,23 +233,36 @@ async def test_an_approval_of_a_tool_that_became_another_meanwhile_is_void() -> 
         assert ran(h) == 0
 
 
+@dataclass
 class SilentClient(FakeClient):
-    """Never answers."""
+    """Never answers. `asking` is called once it is asked."""
+
+    asking: Callable[[], None] = lambda: None
 
     async def ask(self, request: InputRequest) -> Raw:
+        self.asking()
         await anyio.sleep_forever()
         raise AssertionError
 
 
+@COMMANDED
 async def test_r82_an_approval_that_nobody_gives_in_time_expires_and_a_late_answer_runs_nothing() -> None:
-    access = {**BY_CALLER, "approvals": {"timeout": 0.05}}
-    async with gateway(access) as h:
-        outcome = await rm(h, version=LATEST_HANDSHAKE, client=SilentClient())
-        assert failed_for(outcome) is Reason.APPROVAL_EXPIRED
-        asked = await paused(h)
-        with anyio.fail_after(GUARD):
-            while counted(h, "caller", "expired") < 2:
-                await anyio.lowlevel.checkpoint()
+    access = {**BY_CALLER, "approvals": {"timeout": 50}}
+    async with gateway(access, sleep=Time().sleep) as h:
+        outcomes: list[Outcome] = []
+
+        async def call() -> None:
+            outcomes.append(await rm(h, version=LATEST_HANDSHAKE, client=SilentClient()))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            asked = await paused(h)
+            await commanded_loop().advance(49)
+            assert outcomes == []
+            await commanded_loop().advance(1)
+            await quiet()
+        assert failed_for(outcomes[0]) is Reason.APPROVAL_EXPIRED
+        assert counted(h, "caller", "expired") == 2
         assert failed_for(await rm(h, **retry(asked))) is Reason.APPROVAL_EXPIRED
         assert ran(h) == 0
 
@@ -261,8 +276,8 @@ async def test_a_client_that_is_gone_or_refuses_to_ask_withdraws_the_call() -> N
     async with gateway() as h:
         outcome = await rm(h, version=LATEST_HANDSHAKE, client=RefusingClient())
         assert failed_for(outcome) is Reason.APPROVAL_WITHDRAWN
-        with anyio.move_on_after(0.05):
-            await rm(h, version=LATEST_HANDSHAKE, client=SilentClient())
+        with anyio.CancelScope() as scope:
+            await rm(h, version=LATEST_HANDSHAKE, client=SilentClient(asking=scope.cancel))
         assert counted(h, "caller", "withdrawn") == 2
         assert ran(h) == 0
 
@@ -469,13 +484,24 @@ async def test_a_stateless_caller_that_was_denied_meanwhile_is_told_with_its_ret
         assert ran(h) == 0
 
 
+@COMMANDED
 async def test_a_call_that_was_approved_after_its_client_left_is_not_sent_and_expires() -> None:
-    async with gateway({**BY_OPERATOR, "approvals": {"timeout": 0.1}}, **HELD_BRIEFLY) as h:
-        asked = await told_to_retry(h)
+    async with gateway({**BY_OPERATOR, "approvals": {"timeout": 50}}, bridge={"hold": 5}, sleep=Time().sleep) as h:
+        told: list[InputRequired] = []
+
+        async def call() -> None:
+            told.append(await told_to_retry(h))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            for seconds in (0, 5):
+                await commanded_loop().advance(seconds)
+        (asked,) = told
         await decided(h, approve=True)
-        with anyio.fail_after(GUARD):
-            while not counted(h, "operator", "expired"):
-                await anyio.lowlevel.checkpoint()
+        await commanded_loop().advance(44)
+        assert not counted(h, "operator", "expired")
+        await commanded_loop().advance(1)
+        assert counted(h, "operator", "expired")
         assert failed_for(await rm(h, requestState=asked.state)) is Reason.APPROVAL_EXPIRED
         assert ran(h) == 0
 

@@ -24,6 +24,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, settings_of, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +66,7 @@ async def through(
     given = {"name": name, **({} if arguments is None else {"arguments": arguments})}
     raw_params = {key: raw(value) for key, value in {"name": via, "arguments": given, **params}.items()}
     caller = Caller(Principal("ann"), version, capabilities or {}, endpoint="/agent")
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         return await gateway.gateway.handler(Call(row_of("tools/call"), raw_params, caller, FakeClient()))
 
 

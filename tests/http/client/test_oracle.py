@@ -17,6 +17,7 @@ from mcproxy.http.client.connection import MAX_HEAD
 from mcproxy.http.client.response import LAST_BYTES, MAX_UNREAD
 from tests.depth import examples
 from tests.http.client.test_connection import REQUEST, Bench, in_pieces
+from tests.timeouts import GUARD
 
 EDGES = sorted({edge + step for edge in (0, LAST_BYTES, MAX_HEAD, MAX_UNREAD, 2 * MAX_UNREAD) for step in (-1, 0, 1)})
 """Sizes of bodies around every buffer's."""
@@ -117,7 +118,7 @@ async def converse(bench: Bench, sent: Sent, sizes: Sequence[int], *, iterates: 
     if sent.ends_with_connection:
         bench.connection.eof_received()
     gate.set()
-    return await asyncio.wait_for(task, 10)
+    return await asyncio.wait_for(task, GUARD)
 
 
 RESPONSES = st.builds(

@@ -119,7 +119,7 @@ async def ask(pool: Pool, url: URL, method: str = "POST") -> bytes:
 async def test_a_connection_serves_one_request_after_another() -> None:
     server = Server(answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             assert [await ask(pool, url) for _ in range(3)] == [b"hello"] * 3
     assert server.connections == 1
 
@@ -127,7 +127,7 @@ async def test_a_connection_serves_one_request_after_another() -> None:
 async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_may_be() -> None:
     server = Server(answering)
     async with serving(server) as url:
-        with closing(Pool(5, 1)) as pool:
+        with closing(Pool(GUARD, 1)) as pool:
             async with anyio.create_task_group() as asking:
                 for _ in range(2):
                     asking.start_soon(ask, pool, url)
@@ -140,7 +140,7 @@ async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_m
 async def test_an_idle_connection_is_closed_after_a_while() -> None:
     server = Server(answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10, keep_alive=0.01)) as pool:
+        with closing(Pool(GUARD, 10, keep_alive=0.01)) as pool:
             await ask(pool, url)
             with anyio.fail_after(GUARD):
                 await server.ended.wait()
@@ -151,7 +151,7 @@ async def test_an_idle_connection_is_closed_after_a_while() -> None:
 async def test_r4_a_post_on_a_connection_that_was_closed_meanwhile_is_not_sent_again() -> None:
     server = Server(hanging_up_on_the_second, answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             await ask(pool, url)
             with pytest.raises(ConnectionBroken) as broken:
                 await ask(pool, url)
@@ -163,7 +163,7 @@ async def test_r4_a_post_on_a_connection_that_was_closed_meanwhile_is_not_sent_a
 async def test_a_get_on_a_connection_that_was_closed_meanwhile_is_sent_on_another() -> None:
     server = Server(hanging_up_on_the_second, answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             await ask(pool, url)
             assert await ask(pool, url, "GET") == b"hello"
     assert server.connections == 2
@@ -172,7 +172,7 @@ async def test_a_get_on_a_connection_that_was_closed_meanwhile_is_sent_on_anothe
 async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
     server = Server(answering_once, answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             await ask(pool, url)
             with anyio.fail_after(GUARD):
                 await server.ended.wait()
@@ -184,7 +184,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
 async def test_closing_the_pool_ends_what_is_under_way() -> None:
     server = Server(heard_and_silent)
     async with serving(server) as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_fails, pool, url)
                 with anyio.fail_after(GUARD):
@@ -208,7 +208,7 @@ async def _fails(pool: Pool, url: URL) -> None:
 async def test_a_refused_connection_is_reported_in_the_systems_words() -> None:
     async with serving(Server(answering)) as url:
         pass
-    with closing(Pool(5, 10)) as pool, pytest.raises(ConnectFailed) as unreached:
+    with closing(Pool(GUARD, 10)) as pool, pytest.raises(ConnectFailed) as unreached:
         await ask(pool, url)
     assert isinstance(unreached.value.__cause__, ConnectionRefusedError)
 
@@ -232,7 +232,7 @@ def resetting() -> Iterator[URL]:
             yield URL.build(scheme="http", host="127.0.0.1", port=listener.getsockname()[1], path="/mcp")
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(5)
+            thread.join(GUARD)
 
 
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": use}) for use in (False, True)])
@@ -248,7 +248,7 @@ async def test_a_connection_that_is_reset_at_once_is_none_and_nothing_is_kept_of
             loop.call_soon(dawdle)
 
     dawdle()
-    with resetting() as url, closing(Pool(5, 10)) as pool:
+    with resetting() as url, closing(Pool(GUARD, 10)) as pool:
         for _ in range(50):
             await _fails(pool, url)
         ended.append(True)
@@ -258,7 +258,7 @@ async def test_a_connection_that_is_reset_at_once_is_none_and_nothing_is_kept_of
 async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_open() -> None:
     server = Server(answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             for moments in range(60):
                 asking = asyncio.create_task(ask(pool, url))
                 for _ in range(moments):
@@ -266,7 +266,7 @@ async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_op
                 asking.cancel()
                 await asyncio.wait([asking])
                 pool.close()
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 await server.all_ended()
 
 
@@ -284,7 +284,7 @@ async def test_r46_connecting_takes_no_longer_than_it_may() -> None:
 async def test_a_server_that_has_but_an_ipv6_address_is_reached() -> None:
     server = Server(answering)
     async with serving(server, "::1") as url:
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             assert await ask(pool, url) == b"hello"
 
 
@@ -294,10 +294,10 @@ async def test_tls_is_spoken_with_the_host_that_the_certificate_names_alone(
     context = _certified(tmp_path, "localhost", "::1")
     server = Server(answering)
     async with serving(server, tls=context) as url:
-        with closing(Pool(5, 10)) as pool, pytest.raises(ConnectFailed) as unknown:
+        with closing(Pool(GUARD, 10)) as pool, pytest.raises(ConnectFailed) as unknown:
             await ask(pool, url.with_host("localhost"))
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
-        with closing(Pool(5, 10)) as pool:
+        with closing(Pool(GUARD, 10)) as pool:
             assert await ask(pool, url.with_host("localhost")) == b"hello"
             with pytest.raises(ConnectFailed) as other:
                 await ask(pool, url)
@@ -330,7 +330,7 @@ def _certified(folder: Path, name: str, address: str) -> ssl.SSLContext:
 
 async def test_a_connection_holds_nothing_of_the_call_that_it_was_made_for() -> None:
     async with serving(Server(answering)) as url:
-        with closing(Pool(5, 10)) as pool, anyio.fail_after(GUARD):
+        with closing(Pool(GUARD, 10)) as pool, anyio.fail_after(GUARD):
             call = Server()
             token = about.set(partial(dict[str, object], request=call))
             answer = await pool.request("GET", url, write_head("GET", url, {}))

@@ -93,6 +93,8 @@ class Visitor:
 class Serving:
     server: http.Server
     port: int
+    bounds: http.Bounds
+    """In force; others may be put here."""
 
     @asynccontextmanager
     async def visited(self) -> AsyncIterator[Visitor]:
@@ -104,10 +106,11 @@ class Serving:
 async def serving(handler: http.RequestHandler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Serving]:
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
-            server = http.Server(handler, refuse, lambda: bounds)
+            server = http.Server(handler, refuse, lambda: running.bounds)
+            running = Serving(server, 0, bounds)
             await tasks.start(server.run)
-            port = await server.listen("127.0.0.1", 0, None)
-            yield Serving(server, port)
+            running.port = await server.listen("127.0.0.1", 0, None)
+            yield running
             await server.close(0)
             tasks.cancel_scope.cancel()
 

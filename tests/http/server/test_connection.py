@@ -310,16 +310,19 @@ async def test_what_is_being_handled_ends_with_the_server() -> None:
 
 
 async def test_r8_an_idle_connection_is_ended_and_one_that_is_served_is_not() -> None:
-    release = anyio.Event()
+    arrived, release = anyio.Event(), anyio.Event()
 
     async def slow(request: http.Request) -> http.Response:
+        arrived.set()
         await release.wait()
         return http.Response(200)
 
-    bounds = replace(BOUNDS, idle=0.05)
-    async with serving(slow, bounds) as running, running.visited() as busy, running.visited() as idle:
+    async with serving(slow) as running, running.visited() as busy:
         await busy.say(GET)
-        assert await idle.rest() == b""
+        await arrived.wait()
+        running.bounds = replace(BOUNDS, idle=0.05)
+        async with running.visited() as idle:
+            assert await idle.rest() == b""
         release.set()
         assert (await busy.answer()).status == 200
 

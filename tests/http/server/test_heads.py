@@ -26,6 +26,7 @@ from mcproxy.http.server.heads import (
 from tests.fuzz.http import mutated
 from tests.http.server.driven import DrivenConnection
 from tests.http.server.serving import BOUNDS, echo, post, serving, visiting
+from tests.http.timers import COMMANDED
 
 BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
 BEHIND = b"\r\nAccept: */*\r\n\r\n"
@@ -228,6 +229,7 @@ async def answered(*said: bytes, handler: http.RequestHandler = echo) -> bytes:
 
 
 @pytest.mark.anyio
+@COMMANDED
 @pytest.mark.parametrize("size", [200_000, 256 * 1024, 256 * 1024 + 1, 300_000, 400_000, 600_000])
 @pytest.mark.parametrize("pipelined", [1, 3])
 @pytest.mark.parametrize("at_once", [1, 2, 9])
@@ -248,6 +250,7 @@ async def test_a_connection_never_stays_paused_with_no_handler_left_to_resume_it
 
 
 @pytest.mark.anyio
+@COMMANDED
 @pytest.mark.parametrize("seed", range(50))
 async def test_what_is_nearly_a_known_head_is_taken_for_what_its_parser_takes_it_for(seed: int) -> None:
     chance = random.Random(seed)
