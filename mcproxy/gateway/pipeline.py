@@ -116,12 +116,12 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             finally:
                 calls.running -= 1
                 upstream, subject = label(call)
-                row = call.row
+                row, notes, seconds = call.row, call.notes, clock() - began
                 account = calls.account(upstream, row.name if row.known else UNKNOWN, subject)
-                seconds, notes = clock() - began, call.notes
-                own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
+                elsewhere = notes.upstream_seconds
+                own = seconds - elsewhere if elsewhere and not notes.asked else None
                 account.count(outcome_label, seconds, own, notes.trace)
-                if call.row.may_fail and type(outcome) is Complete:
+                if row.may_fail and type(outcome) is Complete:
                     account.observe_size(size_of(outcome.result))
 
         return counting

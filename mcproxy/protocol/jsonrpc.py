@@ -300,10 +300,7 @@ def first_level(members: Mapping[str, object]) -> Params:
 
 def size_of(members: Params) -> int:
     """As many bytes as they are on the wire, where no key has escapes: each with two quotes, a colon and a comma."""
-    size = 1
-    for name, value in members.items():
-        size += len(name) + len(value) + 4
-    return max(2, size)
+    return max(2, 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values())))
 
 
 def one_line(data: bytes) -> bytes:

@@ -10,8 +10,9 @@ import os
 import shlex
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import asynccontextmanager, closing
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -59,6 +60,7 @@ _OWN_FIELDS: Final = {
     "Accept-Encoding": "identity",
 }
 
+_name_of: Final = itemgetter(0)
 
 NamedHeaders = dict[str, tuple[str, str]]
 """One header each, as spelt, by its name in lower case."""
@@ -248,8 +250,10 @@ class Requester:
         return head
 
     def _written(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
-        own = {**self._credentials(url), **self._own, **self._changing}
-        return write_head(method, url, dict({**own, **_by_name(headers), **_by_name(departing.get().items())}.values()))
+        fields = {**self._credentials(url), **self._own, **self._changing, **_by_name(headers)}
+        if traced := departing.get():
+            fields |= _by_name(traced.items())
+        return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> NamedHeaders:
         """The credentials of the URL itself, and the cookies of earlier answers."""
@@ -353,5 +357,5 @@ def _connect_failure(error: ConnectFailed) -> str:
             return str(reason) or type(reason).__name__
 
 
-def _by_name(fields: Iterable[tuple[str, str]]) -> NamedHeaders:
-    return {field[0].lower(): field for field in fields}
+def _by_name(fields: Collection[tuple[str, str]]) -> NamedHeaders:
+    return dict(zip(map(str.lower, map(_name_of, fields)), fields, strict=True))

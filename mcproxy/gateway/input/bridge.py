@@ -19,11 +19,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, assert_never
 
 import anyio
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -78,8 +78,7 @@ class CallResolver(Protocol):
         """Raises McpError where a caller may not make a call, or not any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Retry:
+class _Retry(msgspec.Struct, frozen=True, eq=False):
     """What a stateless client's request is made into."""
 
     made: Call | Parked

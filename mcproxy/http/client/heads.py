@@ -79,12 +79,12 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
     """The head of a request without its last line. Raises ValueError for names and values that no field may have."""
-    lines = [f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"]
-    for name, value in fields.items():
-        if _NAME.fullmatch(name) is None or _FORBIDDEN.search(value) is not None:
-            raise ValueError(f"the header {name!r} holds characters that no header may")
-        lines.append(f"{name}: {value}\r\n")
-    return "".join(lines).encode()
+    values = fields.values()
+    if not all(map(_NAME.fullmatch, fields)) or any(map(_FORBIDDEN.search, values)):
+        names = [name for name, value in fields.items() if not _NAME.fullmatch(name) or _FORBIDDEN.search(value)]
+        raise ValueError(f"the header {names[0]!r} holds characters that no header may")
+    lines = "".join(map("{}: {}\r\n".format, fields, values))
+    return f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n{lines}".encode()
 
 
 def write_request(head: bytes, body: bytes | None) -> bytes:
