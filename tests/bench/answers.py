@@ -194,8 +194,8 @@ _DISCOVERED: Final = (
 )
 
 
-_VERBS: Final = "create update cancel list approve export archive".split()  # noqa: SIM905  # one line each is longer
-_THINGS: Final = [
+VERBS: Final = "create update cancel list approve export archive".split()  # noqa: SIM905  # one line each is longer
+THINGS: Final = [
     "invoice",
     "order",
     "ticket",
@@ -212,7 +212,7 @@ _THINGS: Final = [
     "budget",
     "recipe",
 ]
-_PLACES: Final = [
+PLACES: Final = [
     "a customer",
     "a project",
     "a team",
@@ -229,7 +229,7 @@ _PLACES: Final = [
 @lru_cache(4)
 def _tools(count: int) -> bytes:
     names = ["echo", *(f"tool-{number:04}" for number in range(1, count))]
-    described = cycle(f"{verb} the {thing} of {where}" for thing in _THINGS for verb in _VERBS for where in _PLACES)
+    described = cycle(f"{verb} the {thing} of {where}" for thing in THINGS for verb in VERBS for where in PLACES)
     schema = {"type": "object", "properties": {"size": {"type": "integer", "description": "Bytes of text."}}}
     tools = [
         {"name": name, "description": f"{MARK} {does}, as {name}.", "inputSchema": schema}

@@ -29,7 +29,7 @@ _WORDS: Final = re.compile(r"\w+")
 
 def ours(tools: Sequence[ToolText]) -> Search:
     index = ToolIndex([terms_of(tool) for tool in tools])
-    return lambda query, limit: [found.position for found in index.search(query, limit)]
+    return index.search
 
 
 def bm25(tools: Sequence[ToolText], k1: float = 1.5, b: float = 0.75) -> Search:

@@ -5,7 +5,7 @@ Both are asked of one gateway in front of a thousand tools, in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from typing import Final
 
 from mcproxy.protocol.eras import Era
 from tests.bench import asking, load
-from tests.bench.answers import MARK
+from tests.bench.answers import MARK, PLACES, THINGS, VERBS
 from tests.bench.proxies import MCPROXY, PROXIES
 from tests.bench.readings import Front, Reading, Unit, front
 from tests.bench.rounds import WARM_UP, Effort
@@ -24,7 +24,8 @@ from tests.bench.workloads import Workload, ask_of, call
 
 TOOLS: Final = 1000
 CONNECTIONS: Final = 16
-QUERY: Final = "cancel the order of a customer"
+QUERIES: Final = tuple(f"{verb} the {thing} of {place}" for thing in THINGS for verb in VERBS for place in PLACES)
+"""A thousand, each other than the rest, so that no answer that is kept would serve."""
 _FOUND: Final = 500
 """Bytes of ten tools in one line each, at the least."""
 _WORKLOAD: Final = Workload("search", call(), era=Era.STATELESS, tools=TOOLS, variant=SEARCHED)
@@ -42,17 +43,18 @@ def searches(cores: Cores, effort: Effort) -> Iterator[Reading]:
 
 
 def called(port: int) -> load.Plan:
-    return _plan(port, ask_of(_WORKLOAD, PROXIES[MCPROXY], 0), "/mcp")
+    return _plan(port, [ask_of(_WORKLOAD, PROXIES[MCPROXY], 0)], "/mcp")
 
 
 def searched(port: int) -> load.Plan:
-    find = {"name": "find_tools", "arguments": {"query": QUERY}}
-    return _plan(port, asking.Ask("tools/call", find, MARK, _FOUND), "/mcp/agent")
+    finds = [{"name": "find_tools", "arguments": {"query": query}} for query in QUERIES]
+    return _plan(port, [asking.Ask("tools/call", find, MARK, _FOUND) for find in finds], "/mcp/agent")
 
 
-def _plan(port: int, ask: asking.Ask, path: str) -> load.Plan:
-    wire = asking.post(ask, Era.STATELESS, None).wire(port, path)
-    return load.Plan(port, [wire], ask.mark, ask.at_least, CONNECTIONS)
+def _plan(port: int, asks: Sequence[asking.Ask], path: str) -> load.Plan:
+    """One for asks that are answered alike."""
+    wires = [asking.post(ask, Era.STATELESS, None).wire(port, path) for ask in asks]
+    return load.Plan(port, wires, asks[0].mark, asks[0].at_least, CONNECTIONS)
 
 
 def _cost(at: Front, plan: load.Plan, seconds: float, folder: Path, cores: Cores) -> float:

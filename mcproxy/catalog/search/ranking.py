@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain, repeat
 from math import log
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+
+from mcproxy.catalog.search.upper_bounds import MAX_TERMS, Postings, UpperBounds
+from mcproxy.protocol.memo import remember_short
 
 MAX_TEXT: Final = 4096
 """Characters of a field or a query that are read."""
-MAX_QUERY_TERMS: Final = 64
+MAX_QUERY_TERMS: Final = MAX_TERMS
+_LONGEST_REMEMBERED: Final = 64
+"""Characters of a part of a text whose stems are remembered."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?(?:[a-z]|(?![A-Z])[^\W\d_])+|[0-9]+")
 """A part of `camelCase`, `PascalCase`, `snake_case` or `HTTPServer2`; letters other than A to Z begin no part."""
@@ -55,6 +62,10 @@ _SYNONYM_WEIGHT: Final = 0.4
 _SATURATION: Final = 1.2
 """BM25's k1: a word that comes ten times counts little more than one that comes thrice."""
 
+_FEW: Final = 64
+"""Postings of a query that are all scored: to leave any out first would take longer."""
+_NONE: Final[Postings] = MappingProxyType({})
+
 
 class FieldWeight(NamedTuple):
     """A field's weight, and how much its length counts against it (BM25's b)."""
@@ -86,12 +97,6 @@ class ToolText(NamedTuple):
     upstream: str = ""
 
 
-class Ranked(NamedTuple):
-    position: int
-    """In the sequence that the index was made from."""
-    score: float
-
-
 class ToolIndex:
     """The postings of a sequence of tools: for each stem, the tools that have it and its impact on their score."""
 
@@ -107,45 +112,47 @@ class ToolIndex:
                 for term, count in counts.items():
                     found = frequencies.setdefault(term, {})
                     found[position] = found.get(position, 0.0) + count * worth
-        self._postings: dict[str, tuple[tuple[int, float], ...]] = {
-            term: tuple(_impacts(found, _rarity(len(terms), len(found)))) for term, found in frequencies.items()
+        self._postings: dict[str, Postings] = {
+            term: _impacts(found, _rarity(len(terms), len(found))) for term, found in frequencies.items()
         }
-        self._with_synonyms: dict[str, tuple[tuple[int, float], ...]] = {}
+        self._with_synonyms: dict[str, Postings] = {}
         """Those that were asked for: at most one for each word of `_VERBS`."""
+        self._bounds = UpperBounds(
+            self.size, max((impact for found in self._postings.values() for impact in found.values()), default=1.0)
+        )
 
-    def search(self, query: str, limit: int) -> list[Ranked]:
-        """The best `limit` tools, the best first; those that share no word with the query are none of them."""
-        postings = [self._of(term) for term in dict.fromkeys(stems(query)[:MAX_QUERY_TERMS])]
-        postings.sort(key=len, reverse=True)  # the longest is copied whole
-        scores = dict(postings[0]) if postings else {}
-        known = scores.get
-        for further in postings[1:]:
-            scores.update({position: known(position, 0.0) + impact for position, impact in further})
+    def search(self, query: str, limit: int) -> list[int]:
+        """The positions of the best `limit` tools, the best first; those that share no word with the query are none."""
+        asked = {term: found for term in stems(query)[:MAX_QUERY_TERMS] if (found := self._of(term))}
+        postings = list(asked.values())
+        positions = self._bounds.promising(asked, limit) if sum(map(len, postings)) > _FEW else None
+        if positions is None:
+            positions = sorted(set().union(*postings))
+        impacts = [map(found.get, positions, repeat(0.0)) for found in postings]
+        scores = dict(zip(positions, map(sum, zip(*impacts, strict=True)), strict=True))
         # Of equals the first comes first: a sort keeps the order that they had. `heapq` takes thrice the time.
-        best = sorted(sorted(scores), key=scores.__getitem__, reverse=True)[:limit]
-        return [Ranked(position, scores[position]) for position in best]
+        return sorted(positions, key=scores.__getitem__, reverse=True)[:limit]
 
-    def _of(self, term: str) -> Sequence[tuple[int, float]]:
+    def _of(self, term: str) -> Postings:
         """The postings of a term; with those of its synonyms, where it has any."""
         others = _synonyms().get(term)
         if others is None:
-            return self._postings.get(term, ())
+            return self._postings.get(term, _NONE)
         found = self._with_synonyms.get(term)
         if found is None:
-            found = self._with_synonyms[term] = tuple(self._joined(term, others))
+            found = self._with_synonyms[term] = self._joined(term, others)
         return found
 
-    def _joined(self, term: str, others: Iterable[str]) -> Iterable[tuple[int, float]]:
+    def _joined(self, term: str, others: Iterable[str]) -> Postings:
         """The postings of a term and of its synonyms, of which a tool is given the best alone."""
-        own = self._postings.get(term, ())
         best: dict[int, float] = {}
         for other in others:
-            for position, impact in self._postings.get(other, ()):
+            for position, impact in self._postings.get(other, _NONE).items():
                 if impact * _SYNONYM_WEIGHT > best.get(position, 0.0):
                     best[position] = impact * _SYNONYM_WEIGHT
-        for position, impact in own:
+        for position, impact in self._postings.get(term, _NONE).items():
             best[position] = max(impact, best.get(position, 0.0))
-        return best.items()
+        return best
 
 
 def terms_of(tool: ToolText) -> tuple[Counter[str], ...]:
@@ -155,11 +162,16 @@ def terms_of(tool: ToolText) -> tuple[Counter[str], ...]:
 
 def stems(text: str) -> list[str]:
     """The stems of a text's words, in order, without those that every sentence has."""
-    words = (word.lower() for word in _WORD.findall(text[:MAX_TEXT]))
-    return [_stem(word) for word in words if word not in _STOP_WORDS]
+    return list(chain.from_iterable(map(_stems, text[:MAX_TEXT].split())))
 
 
-@lru_cache(16384)
+@remember_short(_LONGEST_REMEMBERED, 16384)
+def _stems(token: str) -> tuple[str, ...]:
+    """Those of a text without white space, which ends every word."""
+    words = (word.lower() for word in _WORD.findall(token))
+    return tuple(_stem(word) for word in words if word not in _STOP_WORDS)
+
+
 def _stem(word: str) -> str:
     stem: str = _stemmer().stemWord(word)
     return stem
@@ -188,6 +200,8 @@ def _rarity(tools: int, having: int) -> float:
     return log(1 + (tools - having + 0.5) / (having + 0.5))
 
 
-def _impacts(frequencies: Mapping[int, float], rarity: float) -> Iterator[tuple[int, float]]:
-    for position, frequency in frequencies.items():
-        yield position, rarity * frequency * (_SATURATION + 1) / (_SATURATION + frequency)
+def _impacts(frequencies: Mapping[int, float], rarity: float) -> Postings:
+    return {
+        position: rarity * frequency * (_SATURATION + 1) / (_SATURATION + frequency)
+        for position, frequency in frequencies.items()
+    }

@@ -7,22 +7,22 @@ between its calls but, for metrics, what its last search found.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
 from mcproxy.catalog.search.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS, effect_of
-from mcproxy.catalog.search.signatures import signature
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.search.follow_ups import FollowUps
+from mcproxy.gateway.search.found_lines import fitting
 from mcproxy.gateway.search.indexes import SearchableView, SearchIndexes
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -43,14 +43,22 @@ from mcproxy.telemetry.metrics import Metrics
 TOKEN: Final = 4
 """Bytes of a token, as an estimate."""
 
-OwnAnswer = Callable[[Call, Params], Awaitable[Outcome]]
+RECENT: Final = 1.0
+"""Seconds in which the lists of a view that stays the same are not looked at again."""
 
 _SCHEMAS: Final = {name: raw(schema) for name, schema in SCHEMAS.items()}
 
-_CALLED: Final = "called"
-_NOT_CALLED: Final = "none"
-
 _names = msgspec.json.Decoder(list[str])
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """The arguments of `find_tools`."""
+
+    query: str
+    limit: int | UnsetType = UNSET
+
+
+_find_arguments = msgspec.json.Decoder(_Asked)
 
 
 class ToolSearch(Component):
@@ -69,51 +77,64 @@ class ToolSearch(Component):
         self._catalogue = catalogue
         self._fetcher = fetcher
         self._list_wait = settings.proxy.list_wait
-        self._metrics = metrics
+        self._called = metrics.searches.labels("called")
+        self._not_called = metrics.searches.labels("none")
         self._indexes = SearchIndexes()
         self._follow_ups = FollowUps(now)
-        self._answers: Final[dict[str, OwnAnswer]] = {FIND: self._find, DESCRIBE: self._describe}
+        self._now = now
+        self._latest: tuple[SearchableView, float] | None = None
+        """The view that was searched last, and until when its lists count as fresh."""
 
     def reconfigure(self, change: Reconfiguration) -> None:
         self._list_wait = change.settings.proxy.list_wait
+        self._latest = None
 
     def note_called(self, call: Call, tool: str) -> None:
         """Counts a search as followed by a call, where it is the first of a tool that it found."""
         if self._follow_ups.called(call.caller, tool):
-            self._metrics.searches.labels(_CALLED).inc()
+            self._called.inc()
 
     async def answer(self, call: Call) -> Outcome:
         """The result of a tool of the gateway's own. Raises McpError where it is to be a task."""
         if TASK in call.params and CAPABILITY in self._catalogue.view(call.caller).capabilities:
             raise McpError(METHOD_NOT_FOUND, "the gateway's own tools cannot be called as tasks")
-        name = parse_text(call.params.get("name", b"")) or ""
+        name, given = parse_text(call.params.get("name", b"")) or "", call.params.get("arguments", EMPTY_OBJECT)
+        if name == FIND and (asked := _asked(given)) is not None:
+            return await self._find(call, asked.query, None if asked.limit is UNSET else asked.limit)
         try:
-            arguments = parse_object(call.params.get("arguments", EMPTY_OBJECT))
+            arguments = parse_object(given)
         except InvalidMessage:
             return wrong(["the arguments must be an object"], _SCHEMAS[name])
-        answer = self._answers.get(name)
         found = flaws(_SCHEMAS[name], arguments)
-        if answer is None or found:
-            # A caller comes this far only where its arguments name no tool: else it is a call of that tool.
-            return wrong(found or ["the name of a tool is required"], _SCHEMAS[name])
-        return await answer(call, arguments)
+        if found:
+            return wrong(found, _SCHEMAS[name])
+        if name == FIND:
+            return await self._find(call, parse_text(arguments["query"]) or "", _limit(arguments.get("limit")))
+        if name == DESCRIBE:
+            return await self._describe(call, arguments)
+        # A caller comes this far only where its arguments name no tool: else it is a call of that tool.
+        return wrong(["the name of a tool is required"], _SCHEMAS[name])
 
-    async def _find(self, call: Call, arguments: Params) -> Outcome:
-        query = parse_text(arguments["query"]) or ""
+    async def _find(self, call: Call, query: str, limit: int | None) -> Outcome:
+        """`limit` is the number of tools to find at most; None where the caller gave none."""
         view = await self._view(call)
         endpoint = view.view.layout.search
         settings = SearchSettings() if endpoint is None else endpoint.search
-        ranked = view.words.search(query, _limit(arguments.get("limit"), settings.results))
-        found = [view.tools[one.position] for one in ranked]
-        lines, left = _within([_line(view, one.position) for one in ranked], settings.max_tokens * TOKEN)
-        unfollowed = self._follow_ups.searched(call.caller, [shown.key for shown in found])
+        most = settings.results if limit is None else max(1, min(MAX_FOUND, limit))
+        positions = view.words.search(query, most)
+        lines = map(view.lines.__getitem__, positions)
+        names, texts, sizes = zip(*lines, strict=True) if positions else ((), (), ())
+        unfollowed = self._follow_ups.searched(call.caller, names)
         if unfollowed:
-            self._metrics.searches.labels(_NOT_CALLED).inc(unfollowed)
-        if not lines:
+            self._not_called.inc(unfollowed)
+        if not positions:
             servers = ", ".join(space.upstream for space in view.view.layout.spaces)
             return told(f"No tool was found. Try other words, or the name of a server: {servers}.")
-        more = [f"({left} more: ask for fewer, or with other words)"] if left else []
-        return told("\n".join([*lines, *more]))
+        shown = fitting(sizes, settings.max_tokens * TOKEN)
+        if shown < len(texts):
+            more = b"(%d more: ask for fewer, or with other words)" % (len(texts) - shown)
+            texts = (*texts[:shown], more)
+        return Complete({"content": Raw(b'[{"type":"text","text":"%b"}]' % b"\\n".join(texts))})
 
     async def _describe(self, call: Call, arguments: Params) -> Outcome:
         try:
@@ -132,8 +153,13 @@ class ToolSearch(Component):
 
     async def _view(self, call: Call) -> SearchableView:
         """The caller's view, once the upstreams that are still connecting have listed, or `list_wait` is over."""
+        found, now = self._latest, self._now()
+        if found is not None and found[1] > now and found[0].view is self._catalogue.view(call.caller):
+            return found[0]
         await self._fetcher.fresh(call.caller, Kind.TOOLS, self._list_wait)
-        return await self._indexes.of(self._catalogue.view(call.caller))
+        view = await self._indexes.of(self._catalogue.view(call.caller))
+        self._latest = view, now + RECENT
+        return view
 
 
 def told(text: str, *, is_error: bool = False) -> Complete:
@@ -148,27 +174,15 @@ def wrong(found: Iterable[str], schema: Raw) -> Complete:
     return told(f"Wrong arguments: {'; '.join(found)}. The input schema is: {text}", is_error=True)
 
 
-def _line(view: SearchableView, position: int) -> str:
-    """What is told of a tool that was found."""
-    line = view.lines.get(position)
-    if line is None:
-        shown = view.tools[position]
-        line = view.lines[position] = f"{signature(shown.key, shown.entry)} [{effect_of(shown.entry).value}]"
-    return line
+def _asked(arguments: Raw) -> _Asked | None:
+    """The arguments of `find_tools` where they are plainly right; None for others, which `flaws` judges."""
+    try:
+        asked = _find_arguments.decode(arguments)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return asked
 
 
-def _within(lines: list[str], most: int) -> tuple[list[str], int]:
-    """The first lines that have at most so many bytes, one at the least; and how many are left out."""
-    kept: list[str] = []
-    size = 0
-    for line in lines:
-        size += len(line.encode()) + 1
-        if kept and size > most:
-            break
-        kept.append(line)
-    return kept, len(lines) - len(kept)
-
-
-def _limit(value: Raw | None, default: int) -> int:
+def _limit(value: Raw | None) -> int | None:
     """The number of tools to find; `value` is an integer, as far as it was given (`flaws`)."""
-    return default if value is None else max(1, min(MAX_FOUND, int(msgspec.json.decode(value))))
+    return None if value is None else max(1, min(MAX_FOUND, int(msgspec.json.decode(value))))

@@ -17,6 +17,7 @@ from mcproxy.catalog.search.ranking import ToolIndex, ToolText, terms_of
 from mcproxy.catalog.search.search_view import found_by_search
 from mcproxy.catalog.search.signatures import summary
 from mcproxy.catalog.views.view import Shown, View
+from mcproxy.gateway.search.found_lines import FoundLines
 
 MAX_TOOLS: Final = 20_000
 """Tools of all indexes that are kept; the least recently used index goes first."""
@@ -30,8 +31,7 @@ class SearchableView(NamedTuple):
     view: View
     tools: tuple[Shown, ...]
     words: ToolIndex
-    lines: dict[int, str]
-    """What a search tells of each tool, by its position; those that were found once."""
+    lines: FoundLines
 
 
 class SearchIndexes:
@@ -69,7 +69,7 @@ class SearchIndexes:
             if position % SLICE == 0:
                 await anyio.lowlevel.checkpoint()
             terms.append(self._terms_of(shown))
-        return SearchableView(view, tools, ToolIndex(terms), {})
+        return SearchableView(view, tools, ToolIndex(terms), FoundLines(tools))
 
     def _terms_of(self, shown: Shown) -> tuple[Counter[str], ...]:
         names = f"{shown.upstream}\n{shown.own}\n".encode(errors="surrogatepass")

@@ -53,17 +53,19 @@ class IndirectCalls:
         def checking(call: Call) -> Awaitable[Outcome]:
             if call.row.subject is not Subject.TOOL or call.caller.endpoint not in self._endpoints:
                 return handler(call)
-            return self._check(handler, call)
+            via = call.notes.via
+            if via is not None:
+                return self._check(handler, call, via)
+            self._note_called(call, parse_text(call.params.get("name", b"")) or "")
+            return handler(call)
 
         return checking if self._endpoints else handler
 
-    async def _check(self, handler: Handler, call: Call) -> Outcome:
+    async def _check(self, handler: Handler, call: Call, via: str) -> Outcome:
         name = parse_text(call.params.get("name", b"")) or ""
-        via = call.notes.via
-        if via is not None:
-            refusal = self._refusal(await self._found(name, call), via, call)
-            if refusal is not None:
-                return refusal
+        refusal = self._refusal(await self._found(name, call), via, call)
+        if refusal is not None:
+            return refusal
         self._note_called(call, name)
         return await handler(call)
 

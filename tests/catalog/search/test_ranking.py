@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.search.ranking import MAX_TEXT, Ranked, ToolIndex, ToolText, stems, terms_of
+from mcproxy.catalog.search.ranking import MAX_QUERY_TERMS, MAX_TEXT, ToolIndex, ToolText, stems, terms_of
 
 TOOLS = {
     "log": ToolText("git_log", description="Shows the history of commits.", parameters="repo limit"),
@@ -30,7 +31,7 @@ def index(tools: Iterable[ToolText] = TOOLS.values()) -> ToolIndex:
 
 def found(query: str, limit: int = 10) -> list[str]:
     names = list(TOOLS)
-    return [names[ranked.position] for ranked in index().search(query, limit)]
+    return [names[position] for position in index().search(query, limit)]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +63,12 @@ def test_no_more_are_found_than_asked_for() -> None:
 
 def test_a_word_in_a_name_counts_for_more_than_one_in_a_description() -> None:
     tools = [ToolText("other", description="About mail"), ToolText("mail", description="About other")]
-    assert [ranked.position for ranked in index(tools).search("mail", 2)] == [1, 0]
+    assert index(tools).search("mail", 2) == [1, 0]
 
 
 def test_a_synonym_counts_for_less_than_the_word_itself() -> None:
     tools = [ToolText("remove_page"), ToolText("delete_page")]
-    assert [ranked.position for ranked in index(tools).search("delete", 2)] == [1, 0]
+    assert index(tools).search("delete", 2) == [1, 0]
 
 
 def test_a_word_that_is_repeated_without_end_counts_little_more() -> None:
@@ -75,12 +76,12 @@ def test_a_word_that_is_repeated_without_end_counts_little_more() -> None:
     plain = ToolText("send", description="Sends a mail.")
     stuffed = ToolText("other", description="mail " * 500)
     (best, *_) = index([stuffed, plain]).search("send mail", 2)
-    assert best.position == 1
+    assert best == 1
 
 
 def test_equal_tools_come_in_the_order_of_the_list() -> None:
-    assert [ranked.position for ranked in index([ToolText("a_b"), ToolText("a_c")]).search("a_", 5)] == []
-    assert [ranked.position for ranked in index([ToolText("x_b"), ToolText("x_c")]).search("x", 5)] == [0, 1]
+    assert index([ToolText("a_b"), ToolText("a_c")]).search("a_", 5) == []
+    assert index([ToolText("x_b"), ToolText("x_c")]).search("x", 5) == [0, 1]
 
 
 def test_names_are_split_at_cases_and_underscores_and_every_script_has_words() -> None:
@@ -104,14 +105,39 @@ tools = st.lists(
 )
 
 
+def plainly_ranked(given: list[ToolText], query: str, limit: int) -> list[int]:
+    """The search as it is defined: every tool that shares a word with the query is scored."""
+    made = index(given)
+    postings = [made._of(term) for term in dict.fromkeys(stems(query)[:MAX_QUERY_TERMS])]
+    scores = {
+        position: sum(found.get(position, 0.0) for found in postings)
+        for position in range(len(given))
+        if any(position in found for found in postings)
+    }
+    return sorted(scores, key=lambda position: (-scores[position], position))[:limit]
+
+
 @given(tools, st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join), st.integers(1, 8))
-def test_what_is_found_is_sorted_distinct_and_has_a_score(given: list[ToolText], query: str, limit: int) -> None:
-    ranked = index(given).search(query, limit)
-    assert len(ranked) <= limit
-    assert all(one.score > 0 for one in ranked)
-    assert ranked == sorted(ranked, key=lambda one: (-one.score, one.position))
-    assert len({one.position for one in ranked}) == len(ranked)
-    assert {Ranked(one.position, one.score) for one in ranked} == set(ranked)
+def test_a_search_of_few_tools_finds_what_scoring_them_all_does(given: list[ToolText], query: str, limit: int) -> None:
+    assert index(given).search(query, limit) == plainly_ranked(given, query, limit)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_search_of_many_tools_finds_what_scoring_them_all_does(seed: int) -> None:
+    """Words as rare as those of a language are: of some, half of the tools have one; others come once."""
+    random = Random(seed)
+    words, limit = random.randint(1, 60), random.randint(1, 20)
+
+    def text(most: int) -> str:
+        return " ".join(f"w{int(min(random.paretovariate(0.6), 150))}" for _ in range(random.randrange(most)))
+
+    given = [ToolText(text(4), text(2), text(12), text(4), text(9), text(2)) for _ in range(200)]
+    query = " ".join([text(2 * words), *random.sample(["get", "delete", "create", "w1", "w2", "w3"], 3)])
+    assert index(given).search(query, limit) == plainly_ranked(given, query, limit)
+
+
+def test_of_many_equal_tools_the_first_are_found() -> None:
+    assert index([ToolText("same", description="one word")] * 300).search("same word", 4) == [0, 1, 2, 3]
 
 
 def test_a_search_of_a_thousand_tools_is_a_few_thousand_steps() -> None:
@@ -144,11 +170,11 @@ def traced_lines(made: ToolIndex, query: str) -> int:
 
 def test_a_question_counts_as_what_it_asks_for() -> None:
     index = ToolIndex([terms_of(ToolText("weather")), terms_of(ToolText("what_is_it"))])
-    assert [found.position for found in index.search("what is that?", 5)] == [1]
+    assert index.search("what is that?", 5) == [1]
 
 
 def test_the_same_search_finds_the_same_each_time() -> None:
     index = ToolIndex([terms_of(ToolText(name)) for name in ("remove_file", "delete_file", "read_file", "file")])
     first = index.search("delete a file", 5)
-    assert [found.position for found in first] == [1, 0, 3, 2]
+    assert first == [1, 0, 3, 2]
     assert index.search("delete a file", 5) == first

@@ -1,0 +1,46 @@
+"""What a search tells of each tool that it finds: one line, made when the tool is first found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mcproxy.catalog.search.own_tools import effect_of
+from mcproxy.catalog.search.signatures import signature
+from mcproxy.catalog.views.view import Shown
+from mcproxy.protocol.jsonrpc import raw
+
+
+class FoundLine(NamedTuple):
+    name: str
+    """The tool's."""
+    json: bytes
+    """The text of the line as JSON, without the quotes."""
+    size: int
+    """Bytes of the text."""
+
+
+class FoundLines(dict[int, FoundLine]):
+    """By the position of the tool in `tools`."""
+
+    def __init__(self, tools: Sequence[Shown]) -> None:
+        super().__init__()
+        self._tools = tools
+
+    def __missing__(self, position: int) -> FoundLine:
+        shown = self._tools[position]
+        text = f"{signature(shown.key, shown.entry)} [{effect_of(shown.entry).value}]"
+        line = self[position] = FoundLine(shown.key, bytes(raw(text))[1:-1], len(text.encode()))
+        return line
+
+
+def fitting(sizes: Sequence[int], most: int) -> int:
+    """How many of the first lines of these sizes have at most so many bytes with their line ends: one at the least."""
+    if sum(sizes) + len(sizes) <= most:
+        return len(sizes)
+    size = 0
+    for place, each in enumerate(sizes):
+        size += each + 1
+        if place and size > most:
+            return place
+    return len(sizes)
