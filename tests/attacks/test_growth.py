@@ -196,7 +196,10 @@ def rewritten(shape: Shape) -> Callable[[str], object]:
 
 
 def headers_of(text: str) -> object:
-    schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}, "b": {"enum": list(text)}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "x-mcp-header": "A"}, "b": {"enum": list(text[::8])}},
+    }
     return parameter_headers(mirrored_parameters(raw(schema)), raw({"a": text}))
 
 

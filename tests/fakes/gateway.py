@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -222,13 +223,14 @@ async def served(
     extra_routes: Iterable[http.Route] = (),
     authentication: Authentication | None = None,
     tls: ssl.SSLContext | None = None,
+    wall: Callable[[], float] = time.time,
 ) -> AsyncIterator[Served]:
     """A gateway that listens on a free port of loopback. `authentication` takes the place of `identify`."""
     gateway = gateway or FakeGateway()
     async with edge_of(gateway, proxy, secret=secret, exists=exists) as context:
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
-        identity = Identity(authentication or Authentication(), context.tasks.start_soon)
+        identity = Identity(authentication or Authentication(), context.tasks.start_soon, wall=wall)
         who: Identify = identify if authentication is None else Authenticator(context, identity)
         routes = [*extra_routes, *metadata.routes(context, identity)]
 
@@ -237,7 +239,7 @@ async def served(
             up.set()
 
         async def run() -> None:
-            await serve_http(context, stop=stop, started=started, identify=who, extra_routes=routes, tls=tls)
+            await serve_http(context, stop=stop, started=started, identify=who, extra_routes=routes, tls=tls, wall=wall)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -127,14 +128,16 @@ async def serve_http(
     extra_routes: Iterable[http.Route] = (),
     tls: ssl.SSLContext | None = None,
     companion: Companion = alone,
+    wall: Callable[[], float] = time.time,
 ) -> None:
     """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
 
     `started` is called with the base URL, including the port that was bound. `extra_routes` are served beside MCP,
-    behind the same checks of Host and Origin, without identity. Raises OSError where it cannot listen.
+    behind the same checks of Host and Origin, without identity. `wall` is a Unix time in seconds, by which credentials
+    expire. Raises OSError where it cannot listen.
     """
     proxy = context.proxy
-    listener = HttpApp(context, identify, extra_routes, companion)
+    listener = HttpApp(context, identify, extra_routes, companion, wall)
     async with companion.serving(listener), anyio.create_task_group() as tasks:
         server = http.Server(listener.handle, _refuse, partial(_server_bounds, context))
         await tasks.start(server.run)
@@ -162,11 +165,12 @@ class HttpApp:
         identify: Identify,
         extra_routes: Iterable[http.Route] = (),
         companion: Companion = alone,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._context = context
         self._identify = identify
         self.sessions: Final = SessionStore(context)
-        self.streams: Final = OpenStreams(context)
+        self.streams: Final = OpenStreams(context, wall)
         self._stateless = StatelessHttp(context, self.streams)
         self._streamable = StreamableHttp(context, self.sessions, self.streams)
         self._event_streams = HttpSse(context, self.sessions, self.streams)

@@ -473,11 +473,19 @@ async def test_a_reload_that_takes_a_role_away_tells_sessions_streams_by_the_new
 
 
 async def test_streams_end_when_their_token_expires() -> None:
-    async with protected() as (gateway, issuer, client):
-        (leeway,) = [issuer.leeway for issuer in gateway.identity.settings.oauth.issuers]
-        token = issuer.token(gateway.url, exp=int(time.time() - leeway) + 2)
-        async with open_streams(gateway, client, {"Authorization": f"Bearer {token}"}) as streams:
-            await ends(streams)
+    now = time.time()
+    with anyio.fail_after(GUARD):
+        async with (
+            issuing() as issuer,
+            served(authentication=oauth(issuer), wall=lambda: now) as gateway,
+            client_of(gateway) as client,
+        ):
+            (leeway,) = [issuer.leeway for issuer in gateway.identity.settings.oauth.issuers]
+            token = issuer.token(gateway.url, exp=int(now))
+            now = int(now) + leeway - 0.1
+            async with open_streams(gateway, client, {"Authorization": f"Bearer {token}"}) as streams:
+                now += 0.2
+                await ends(streams)
 
 
 async def test_a_reload_that_demands_authentication_ends_the_streams_of_those_who_had_none() -> None:

@@ -26,7 +26,7 @@ async def connected(transport):
             async with stdio_client(server, errlog=sys.stderr) as streams:
                 yield streams
         case {"kind": "sse", "url": url}:
-            async with leavable(sse_client(url)) as streams:
+            async with leavable(sse_client(url, timeout=60)) as streams:
                 yield streams
         case {"url": url}:
             async with streamable_http_client(url) as (read, write, _):

@@ -52,7 +52,7 @@ def _server(transport: Json) -> Any:
         case {"command": [command, *args]}:
             return StdioServerParameters(command=command, args=args, env=transport.get("env"))
         case {"kind": "sse", "url": url}:
-            return leavable(sse_client(url))
+            return leavable(sse_client(url, timeout=60))
         case _:
             return transport["url"]
 
