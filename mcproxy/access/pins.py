@@ -1,7 +1,8 @@
 """Compare definitions with those approved in the lock file (requirement R45), and describe the differences.
 
 Definitions are compared as canonical JSON, without regard to white space, order and spelling of numbers: RFC 8785,
-but for whole numbers, which stand with all their digits. Sans-I/O; hides nothing itself.
+but for whole numbers, which stand with all their digits. Of a skill that is its entry: its frontmatter, and the digest
+of each of its files (SEP-2640), in any order. Sans-I/O; hides nothing itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access import pins as settings
 from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 
-NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.TEMPLATES: "resource template"}
+NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.TEMPLATES: "resource template", Kind.SKILLS: "skill"}
 DESCRIPTION: Final = "description"
 _SHORT: Final = 16
 
@@ -41,11 +42,15 @@ class Pins:
         """Why a definition is not approved; None where it is, or need not be."""
         if self._off or kind not in PINNED:
             return None
-        approved = self._lock.get(upstream, Approved()).definitions.get(kind, {}).get(key)
+        definitions = self._lock.get(upstream, Approved()).definitions
+        if definitions and kind not in definitions:
+            why = f"the lock file is of a version that pinned no {kind.value}"
+            return f"it is not approved: {why}; `mcproxy lock` writes it anew"
+        approved = definitions.get(kind, {}).get(key)
         if approved is None:
             return "it is not approved: it is not in the lock file"
         try:
-            found = pin(definition)
+            found = pin(kind, definition)
         except Unpinnable as error:
             return f"it cannot be approved: {error}"
         if found.sha256 == approved.sha256:
@@ -64,7 +69,7 @@ def approved(
     instructions: str | None, definitions: Mapping[Kind, Mapping[str, Raw]], manifest: Manifest | None = None
 ) -> Approved:
     """What an upstream offers, as approved. Leaves out what cannot be pinned."""
-    pins = {kind: dict(_pinned(definitions.get(kind, {}))) for kind in PINNED}
+    pins = {kind: dict(_pinned(kind, definitions.get(kind, {}))) for kind in PINNED}
     return Approved(instructions or None, pins, manifest)
 
 
@@ -80,19 +85,45 @@ def differences(old: Lock, new: Lock) -> Iterator[str]:
             )
 
 
-def pin(definition: Raw) -> Pin:
+def pin(kind: Kind, definition: Raw) -> Pin:
     """Raises Unpinnable."""
     try:
         value = json.loads(bytes(definition), object_pairs_hook=_once)
-        digests = {key: _digest(member) for key, member in value.items()}
-        whole = _digest(value)
+        members = _skill_members(value) if kind is Kind.SKILLS else value
+        digests = {key: _digest(member) for key, member in members.items()}
+        whole = _digest(members)
     except (ValueError, RecursionError) as error:
         raise Unpinnable(str(error)) from error
-    description = value.get(DESCRIPTION)
+    description = members.get(DESCRIPTION)
     said = description if isinstance(description, str) else None
     return Pin(
         whole, said, {key: digest[:_SHORT] for key, digest in digests.items() if said is None or key != DESCRIPTION}
     )
+
+
+def same(kind: Kind, one: Raw, other: Raw) -> bool:
+    """Whether two definitions are pinned alike; False where either cannot be."""
+    try:
+        return pin(kind, one).sha256 == pin(kind, other).sha256
+    except Unpinnable:
+        return False
+
+
+def _skill_members(skill: Mapping[str, object]) -> dict[str, object]:
+    """The entry of a skill with its frontmatter and its files as members, so that a difference can name them.
+
+    Raises ValueError for one of two readings.
+    """
+    members: list[tuple[str, object]] = []
+    for key, member in skill.items():
+        match key, member:
+            case "frontmatter", dict():
+                members += ((each if each == DESCRIPTION else f"{key} {each}", text) for each, text in member.items())
+            case "resources", list():
+                members += ((f"file {each.get('uri') if isinstance(each, dict) else each}", each) for each in member)
+            case _:
+                members.append((f"entry {key}" if key == DESCRIPTION else key, member))
+    return _once(members)
 
 
 def canonical(value: object) -> str:
@@ -136,10 +167,10 @@ def _digest(value: object) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def _pinned(definitions: Mapping[str, Raw]) -> Iterator[tuple[str, Pin]]:
+def _pinned(kind: Kind, definitions: Mapping[str, Raw]) -> Iterator[tuple[str, Pin]]:
     for key, definition in definitions.items():
         try:
-            yield key, pin(definition)
+            yield key, pin(kind, definition)
         except Unpinnable:
             continue
 

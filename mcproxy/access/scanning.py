@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,7 +101,7 @@ class DefinitionFinding:
     what: str
     """The definition: `tool 'roll'`, or `instructions`."""
     where: str
-    """The member within it, dotted; empty for its name."""
+    """The member within it, dotted, or the URI of a skill's file; empty for its name."""
     why: str
 
     def __str__(self) -> str:
@@ -110,14 +110,34 @@ class DefinitionFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class SkillText:
+    """A text file of a skill, as its server sends it."""
+
+    uri: str
+    text: str | None
+    """None where it could not be read."""
+    flaw: str | None = None
+    """Why it could not be read, or may not be trusted."""
+
+
+SkillTexts = Mapping[tuple[str, str], Sequence[SkillText]]
+"""The files of skills, by the upstream and the URI of the skill."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Named:
     upstream: str
     kind: Kind
     name: str
+    what: str
+    """The definition, as a finding names it."""
 
 
-def scan(offered: Mapping[str, Approved], prefixes: Mapping[str, str]) -> list[DefinitionFinding]:
+def scan(
+    offered: Mapping[str, Approved], prefixes: Mapping[str, str], skill_texts: SkillTexts | None = None
+) -> list[DefinitionFinding]:
     """All findings, in the order of the upstreams; `prefixes` are those of their names."""
+    skill_texts = skill_texts or {}
     found: list[DefinitionFinding] = []
     names: list[_Named] = []
     nouns = {**NOUNS, Kind.RESOURCES: "resource"}
@@ -130,12 +150,34 @@ def scan(offered: Mapping[str, Approved], prefixes: Mapping[str, str]) -> list[D
         for kind, entries in manifest.lists.items():
             for entry in entries:
                 value = msgspec.json.decode(entry)
-                name = str(value.get(kind.key, "")) if isinstance(value, dict) else ""
-                what = f"{nouns[kind]} {name!a}"
+                members = value if isinstance(value, dict) else {}
+                what = f"{nouns[kind]} {str(members.get(kind.key, ''))!a}"
                 found += list(_in_texts(upstream, what, _texts(value, "")))[:MAX_FINDINGS]
-                if kind in (Kind.TOOLS, Kind.PROMPTS):
-                    names.append(_Named(upstream, kind, name))
+                files = skill_texts.get((upstream, str(members.get("uri"))), ()) if kind is Kind.SKILLS else ()
+                found += list(_in_files(upstream, what, files))[:MAX_FINDINGS]
+                if kind is Kind.SKILLS and members.get("resources") == "dynamic":
+                    why = "its files are not listed: what they say is not pinned, and may change"
+                    found.append(DefinitionFinding(upstream, what, "resources", why))
+                name = _name(kind, members)
+                if name is not None:
+                    names.append(_Named(upstream, kind, name, what))
     return [*found, *_shadows(names, prefixes), *_look_alikes(names)]
+
+
+def _in_files(upstream: str, what: str, files: Iterable[SkillText]) -> Iterator[DefinitionFinding]:
+    for file in files:
+        if file.flaw is not None:
+            yield DefinitionFinding(upstream, what, ascii(file.uri)[1:-1], ascii(file.flaw)[1:-1])
+        if file.text is not None:
+            yield from _in_texts(upstream, what, [(ascii(file.uri)[1:-1], file.text)])
+
+
+def _name(kind: Kind, entry: Mapping[str, object]) -> str | None:
+    """The name by which a model knows an entry; None where it has none."""
+    if kind is Kind.SKILLS:
+        frontmatter = entry.get("frontmatter")
+        return str(frontmatter.get("name", "")) if isinstance(frontmatter, dict) else ""
+    return str(entry.get(kind.key, "")) if kind in (Kind.TOOLS, Kind.PROMPTS) else None
 
 
 def _in_texts(upstream: str, what: str, texts: Iterable[tuple[str, str]]) -> Iterator[DefinitionFinding]:
@@ -217,10 +259,11 @@ def _shadows(names: Iterable[_Named], prefixes: Mapping[str, str]) -> Iterator[D
     """Names that callers could take for those of another upstream."""
     exposed: dict[tuple[Kind, str], _Named] = {}
     for one in names:
-        for upstream, prefix in prefixes.items():
-            if upstream != one.upstream and prefix and one.name.lower().startswith(f"{prefix}__"):
+        for upstream, other_prefix in prefixes.items():
+            if upstream != one.upstream and other_prefix and one.name.lower().startswith(f"{other_prefix}__"):
                 yield _finding(one, f"its name begins as those of {upstream!r} do")
-        shown = f"{prefixes[one.upstream]}__{one.name}" if prefixes.get(one.upstream) else one.name
+        prefix = prefixes.get(one.upstream) if one.kind is not Kind.SKILLS else None
+        shown = f"{prefix}__{one.name}" if prefix else one.name
         other = exposed.setdefault((one.kind, shown), one)
         if other.upstream != one.upstream:
             yield _finding(one, f"callers would see it under the name of a {NOUNS[one.kind]} of {other.upstream!r}")
@@ -246,4 +289,4 @@ def _skeleton(name: str) -> str:
 
 
 def _finding(one: _Named, remark: str) -> DefinitionFinding:
-    return DefinitionFinding(one.upstream, f"{NOUNS[one.kind]} {one.name!a}", "", remark)
+    return DefinitionFinding(one.upstream, one.what, "", remark)

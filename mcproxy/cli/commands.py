@@ -187,7 +187,7 @@ def lock_(
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what differs from the lock file.")] = False,
 ) -> None:
-    """Approve the tools, prompts, resource templates and instructions that upstreams offer now (access.pins)."""
+    """Approve the tools, prompts, templates, skills and instructions that upstreams offer now (access.pins)."""
     from mcproxy.cli.access.lock import LockMode, lock
     from mcproxy.configuration.loading import find
 

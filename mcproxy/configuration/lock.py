@@ -19,10 +19,11 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of the file. Those of version 1 were written before skills were pinned, and approve none."""
 FILE_NAME: Final = "mcproxy.lock"
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-PINNED: Final = (Kind.TOOLS, Kind.PROMPTS, Kind.TEMPLATES)
+PINNED: Final = (Kind.TOOLS, Kind.PROMPTS, Kind.TEMPLATES, Kind.SKILLS)
 """The lists whose entries instruct a model or a person. Resources are data and change often."""
 
 _FIELDS: Final = {kind: kind.value for kind in Kind} | {Kind.TEMPLATES: "templates"}
@@ -60,11 +61,12 @@ class _Upstream(msgspec.Struct, forbid_unknown_fields=True, rename={"templates":
     tools: dict[str, _Pin] = {}
     prompts: dict[str, _Pin] = {}
     templates: dict[str, _Pin] = {}
+    skills: dict[str, _Pin] = {}
     manifest: _Manifest | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    lockfile: Literal[1]
+    lockfile: Literal[1, 2]
     upstreams: dict[str, _Upstream]
 
 
@@ -90,7 +92,8 @@ def parse(text: str, file: str) -> Lock:
     """Raises ConfigurationError."""
     try:
         found = msgspec.json.decode(text, type=_File)
-        return {name: _approved(upstream) for name, upstream in found.upstreams.items()}
+        pinned = [kind for kind in PINNED if found.lockfile > 1 or kind is not Kind.SKILLS]
+        return {name: _approved(upstream, pinned) for name, upstream in found.upstreams.items()}
     except (InvalidMessage, msgspec.MsgspecError, RecursionError) as error:
         sentence = f"is not a valid lock file: {error}; repair it, or remove it and write a new one with `mcproxy lock`"
         raise ConfigurationError([Problem(file, sentence)]) from error
@@ -102,8 +105,8 @@ def render(lock: Lock) -> str:
     return f'{{\n  "lockfile": {VERSION},\n  "upstreams": {{{body}}}\n}}\n'
 
 
-def _approved(upstream: _Upstream) -> Approved:
-    lists = {Kind.TOOLS: upstream.tools, Kind.PROMPTS: upstream.prompts, Kind.TEMPLATES: upstream.templates}
+def _approved(upstream: _Upstream, pinned: Iterable[Kind]) -> Approved:
+    lists: dict[Kind, dict[str, _Pin]] = {kind: getattr(upstream, _FIELDS[kind]) for kind in pinned}
     definitions = {
         kind: {key: Pin(pin.sha256, pin.description, pin.members) for key, pin in pins.items()}
         for kind, pins in lists.items()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Failed, Handler, LoginNeed, Outcome
@@ -136,18 +137,25 @@ class Router:
         return replace(outcome, result=readable_children(outcome.result, self._may_read(call)))
 
     async def _describe_skill(self, call: Call) -> Outcome:
-        """The entry of a skill of which the caller may read every file; any other does not exist (R38).
+        """The entry of a skill of which the caller may read every file, as approved; any other does not exist (R38).
 
         In its own words an upstream would tell a skill that does not exist from one that is hidden.
         """
         outcome = await self._read(call)
         match outcome:
-            case Complete(result=result) if not is_readable(result.get("skill", EMPTY_OBJECT), self._may_read(call)):
+            case Complete(result=result) if not self._shows_skill(call, result.get("skill", EMPTY_OBJECT)):
                 raise self._resolver.unknown_resource(call, Reason.DENIED)
-            case Failed(error=error) if error.code == INVALID_PARAMS and not self._shows_all(call):
+            case Failed(error=error) if error.code == INVALID_PARAMS and self._hides(call):
                 raise self._resolver.unknown_resource(call, Reason.PROTOCOL_ERROR)
             case _:
                 return outcome
+
+    def _hides(self, call: Call) -> bool:
+        """Whether there may be skills that the caller is not to know of."""
+        return not self._shows_all(call) or self._catalogue.enforces_pins
+
+    def _shows_skill(self, call: Call, skill: Raw) -> bool:
+        return is_readable(skill, self._may_read(call)) and self._catalogue.is_as_listed(call.caller, skill)
 
     def _shows_all(self, call: Call) -> bool:
         """Whether all callers may use the same there."""

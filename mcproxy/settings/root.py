@@ -40,7 +40,7 @@ class Access(Section):
     audit: AuditSettings = AuditSettings()
     """The audit log: one line of JSON per call, with its caller, its subject, the decision and the outcome."""
     pins: PinSettings = PinSettings()
-    """Approved definitions: tools, prompts, resource templates and instructions, as `mcproxy lock` recorded them."""
+    """Approved definitions: tools, prompts, templates, skills and instructions, as `mcproxy lock` recorded them."""
 
 
 class Settings(Section):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.access.pins import Pins, Unpinnable, approved, canonical, differences, pin
+from mcproxy.access.pins import Pins, Unpinnable, approved, canonical, differences, pin, same
 from mcproxy.configuration.lock import parse, read, render
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.protocol.jsonrpc import raw
@@ -57,6 +57,70 @@ def test_r45_a_new_definition_is_not_approved() -> None:
     assert "not in the lock file" in (pins.flaw("up", Kind.PROMPTS, "push", raw(TOOL)) or "")
 
 
+FORM = {"uri": "skill://acme/refunds/FORM.md", "digest": f"sha256:{'1' * 64}", "size": 7}
+MANIFEST = {"uri": "skill://acme/refunds/SKILL.md", "digest": f"sha256:{'2' * 64}", "size": 9}
+FRONTMATTER = {"name": "refunds", "description": "Refund a customer.", "license": "MIT"}
+SKILL = {"uri": MANIFEST["uri"], "frontmatter": FRONTMATTER, "resources": [MANIFEST, FORM]}
+
+
+def skilled(*skills: dict[str, object]) -> Lock:
+    return {"up": approved(None, {Kind.SKILLS: {str(skill["uri"]): raw(skill) for skill in skills}})}
+
+
+def skill_flaw(changed: object, lock: Lock | None = None) -> str | None:
+    pins = Pins(Spec.model_validate({"mode": "enforce"}).holding(skilled(SKILL) if lock is None else lock))
+    return pins.flaw("up", Kind.SKILLS, str(MANIFEST["uri"]), raw(changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (
+            {**SKILL, "frontmatter": {**FRONTMATTER, "description": "Refund me."}},
+            "description 'Refund a customer.' became 'Refund me.'",
+        ),
+        ({**SKILL, "frontmatter": {**FRONTMATTER, "name": "refund"}}, "frontmatter name changed"),
+        ({**SKILL, "frontmatter": {**FRONTMATTER, "allowed-tools": "Bash"}}, "frontmatter allowed-tools came"),
+        (
+            {**SKILL, "resources": [MANIFEST, {**FORM, "digest": f"sha256:{'3' * 64}"}]},
+            "file skill://acme/refunds/FORM.md changed",
+        ),
+        ({**SKILL, "resources": [MANIFEST]}, "file skill://acme/refunds/FORM.md went"),
+        ({**SKILL, "resources": "dynamic"}, "FORM.md went, file skill://acme/refunds/SKILL.md went, resources came"),
+        ({**SKILL, "_meta": {}}, "_meta came"),
+        ({**SKILL, "description": "x"}, "entry description came"),
+        ({**SKILL, "resources": [MANIFEST, FORM, FORM]}, "it cannot be approved: a member comes twice"),
+    ],
+)
+def test_r45_a_changed_skill_is_not_approved_and_the_changed_file_is_named(changed: object, why: str) -> None:
+    assert why in (skill_flaw(changed) or "")
+
+
+def test_a_skill_is_approved_in_whatever_order_its_server_finds_the_files() -> None:
+    assert skill_flaw(SKILL) is None
+    assert skill_flaw({**SKILL, "resources": [FORM, MANIFEST]}) is None
+    assert same(Kind.SKILLS, raw(SKILL), raw({**SKILL, "resources": [FORM, MANIFEST]}))
+    assert not same(Kind.SKILLS, raw(SKILL), raw({**SKILL, "resources": [FORM, FORM]}))
+
+
+def test_a_skill_stands_in_the_lock_file_and_among_the_differences() -> None:
+    again = parse(render(skilled(SKILL)), "mcproxy.lock")
+    assert skill_flaw(SKILL, again) is None
+    assert list(differences({}, again)) == [
+        "up: skill 'skill://acme/refunds/SKILL.md' is new: 'Refund a customer.'",
+    ]
+
+
+def test_a_lock_file_from_before_skills_were_pinned_holds_for_all_else_and_says_what_to_do() -> None:
+    text = render({"up": approved("Be kind.", {Kind.TOOLS: {"push": raw(TOOL)}})})
+    old = parse(text.replace('"lockfile": 2', '"lockfile": 1'), "mcproxy.lock")
+    assert "`mcproxy lock` writes it anew" in (skill_flaw(SKILL, old) or "")
+    pins = Pins(Spec.model_validate({"mode": "enforce"}).holding(old))
+    assert pins.flaw("up", Kind.TOOLS, "push", raw(TOOL)) is None
+    assert pins.approves_instructions("up", "Be kind.")
+    assert list(differences(old, {**old, **skilled(SKILL)}))[-1].startswith("up: skill 'skill://acme/refunds/SKILL.md'")
+
+
 def test_resources_and_whatever_there_is_with_pins_off_need_no_approval() -> None:
     assert pinned("enforce").flaw("up", Kind.RESOURCES, "file:///x", raw({})) is None
     assert pinned("off").flaw("up", Kind.TOOLS, "push", raw(TOOL)) is None
@@ -74,7 +138,7 @@ def test_r45_changed_instructions_are_not_approved() -> None:
 def test_a_definition_of_two_readings_is_never_approved() -> None:
     twice = Raw(b'{"name":"push","description":"Kind.","inputSchema":{"a":1,"a":2}}')
     with pytest.raises(Unpinnable, match="a member comes twice"):
-        pin(twice)
+        pin(Kind.TOOLS, twice)
     assert approved(None, {Kind.TOOLS: {"push": twice}}).definitions[Kind.TOOLS] == {}
     assert "cannot be approved" in (pinned("enforce", push=TOOL).flaw("up", Kind.TOOLS, "push", twice) or "")
 
@@ -82,7 +146,7 @@ def test_a_definition_of_two_readings_is_never_approved() -> None:
 @pytest.mark.parametrize("value", [b'{"a":1e999}', b'{"a":' + b"9" * 5000 + b"}", b'{"a":' * 2000])
 def test_what_cannot_be_read_is_never_approved(value: bytes) -> None:
     with pytest.raises(Unpinnable):
-        pin(Raw(value))
+        pin(Kind.TOOLS, Raw(value))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +199,7 @@ def test_a_lock_file_has_a_line_for_each_definition_and_nothing_invisible() -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"lockfile":2,"upstreams":{}}', '{"lockfile":1,"upstreams":{"a":{"toolz":{}}}}',
+    ["", "[]", '{"lockfile":3,"upstreams":{}}', '{"lockfile":1,"upstreams":{"a":{"toolz":{}}}}',
      '{"lockfile":1,"upstreams":{"a":{"tools":{"x":{"sha256":"abc"}}}}}'],
 )  # fmt: skip
 def test_a_lock_file_that_is_not_understood_is_refused(text: str) -> None:

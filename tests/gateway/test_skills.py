@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mcproxy.access.pins import approved
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.upstreams import PushChannel, ServerIdentity
+from mcproxy.configuration.lock import parse
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import SKILLS, Kind
+from mcproxy.settings.access.pins import PinSettings
 from tests.fakes.upstream import FakeUpstream, complete, decoded, error, failed, house, quiet
 
 pytestmark = pytest.mark.anyio
@@ -184,6 +187,75 @@ async def test_of_a_directory_a_caller_sees_what_it_may_read() -> None:
         await h.ready()
         page = decoded(await h.call("resources/directory/read", uri=f"a+{REFUNDS}"))
         assert page["resources"] == [{"uri": f"a+{REFUNDS}/SKILL.md", "name": "SKILL.md"}]
+
+
+def enforced(*skills: dict[str, object]) -> dict[str, object]:
+    """Settings that hold skills of the server `a` as approved."""
+    lock = {"a": approved(None, {Kind.SKILLS: {str(each["uri"]): raw(each) for each in skills}})}
+    return {"pins": PinSettings.model_validate({"mode": "enforce"}).holding(lock)}
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("endpoint", ["", "a"])
+async def test_r45_a_skill_of_which_a_file_changed_is_gone_until_it_is_as_it_was(version: str, endpoint: str) -> None:
+    good, open_skill, at = skill(REFUNDS, "a.md"), skill("skill://acme/open"), "" if endpoint else "a+"
+    up = serving("a", good, open_skill)
+    async with house(up, access=enforced(good, open_skill)) as h:
+        await h.ready()
+        listener = h.listener(endpoint)
+        evil = skill(REFUNDS, "b.md")
+        up.lists[Kind.SKILLS] = [evil, open_skill]
+        up.announce(ListChanged(Kind.SKILLS))
+        await listener.hears(ListChanged(Kind.SKILLS))
+        names = [f"{at}{REFUNDS}/SKILL.md", f"{at}skill://acme/open/SKILL.md"]
+        assert await h.listed(Kind.SKILLS, endpoint=endpoint, version=version) == names[1:]
+        assert [entry.why for entry in h.gateway.unapproved()] == [
+            f"it is not approved any more: file {REFUNDS}/a.md went, file {REFUNDS}/b.md came"
+        ]
+        labels = {"upstream": "a", "kind": "skills"}
+        assert h.metrics.registry.get_sample_value("mcproxy_pins_refused", labels) == 1
+        unknown = f"{at}skill://acme/none/SKILL.md"
+        for uri in (names[0], unknown):
+            refused = error(await h.call("skills/get", endpoint=endpoint, version=version, uri=uri))
+            assert (refused.code, refused.message.endswith(uri)) == (INVALID_PARAMS, True)
+        h.clock.now += 1
+        up.lists[Kind.SKILLS] = [good, open_skill]
+        up.announce(ListChanged(Kind.SKILLS))
+        await listener.hears(ListChanged(Kind.SKILLS), 2)
+        assert await h.listed(Kind.SKILLS, endpoint=endpoint, version=version) == names
+        assert decoded(await h.call("skills/get", endpoint=endpoint, version=version, uri=names[0]))["skill"] == skill(
+            REFUNDS, "a.md", at=at
+        )
+
+
+async def test_r45_a_skill_is_not_described_otherwise_than_it_was_approved_nor_if_it_is_not_listed() -> None:
+    up = serving("a", skill(REFUNDS))
+    async with house(up, access=enforced(skill(REFUNDS))) as h:
+        await h.ready()
+        described = await h.call("skills/get", uri=f"a+{REFUNDS}/SKILL.md")
+        assert decoded(described)["skill"] == skill(REFUNDS, at="a+")
+        assert error(await h.call("skills/get", uri=f"a+{HIDDEN}/SKILL.md")).code == INVALID_PARAMS
+        up.answers["skills/get"] = lambda call: complete(skill=skill(REFUNDS, "evil.md"))
+        assert error(await h.call("skills/get", uri=f"a+{REFUNDS}/SKILL.md")).code == INVALID_PARAMS
+
+
+async def test_r45_skills_of_a_lock_file_that_is_older_than_their_pins_are_hidden_and_told_of() -> None:
+    lock = parse('{"lockfile":1,"upstreams":{"a":{}}}', "mcproxy.lock")
+    access = {"pins": PinSettings.model_validate({"mode": "enforce"}).holding(lock)}
+    async with house(serving("a", skill(REFUNDS)), access=access) as h:
+        await h.ready()
+        assert await h.listed(Kind.SKILLS) == []
+        assert ["`mcproxy lock` writes it anew" in entry.why for entry in h.gateway.unapproved()] == [True]
+
+
+@pytest.mark.parametrize("mode", ["warn", "enforce"])
+async def test_skills_are_offered_for_approval_like_tools(mode: str) -> None:
+    async with house(serving("a", skill(REFUNDS)), access={"pins": {"mode": mode}}) as h:
+        await h.ready()
+        assert len(await h.listed(Kind.SKILLS)) == (mode == "warn")
+        offered = h.gateway.offered()["a"]
+        assert offered is not None
+        assert list(offered.definitions[Kind.SKILLS]) == [f"{REFUNDS}/SKILL.md"]
 
 
 @pytest.mark.parametrize("era", Era)

@@ -63,7 +63,7 @@ def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
     entries: dict[str, Entry] = {}
     refused: list[RefusedEntry] = []
     for item in items:
-        key = _key(kind, item) or ""
+        key = entry_key(kind, item) or ""
         flaw = _flaw(kind, key, item)
         if flaw is not None or key in entries:
             refused.append(RefusedEntry(upstream, kind, key, flaw or "it is listed twice"))
@@ -85,7 +85,8 @@ def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
     return None
 
 
-def _key(kind: Kind, item: Raw) -> str | None:
+def entry_key(kind: Kind, item: Raw) -> str | None:
+    """What identifies an entry of a list; None where it has no such member."""
     try:
         return parse_text(parse_object(item).get(kind.key, b""))
     except InvalidMessage:

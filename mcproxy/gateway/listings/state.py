@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cachetools import LRUCache
 from msgspec import Raw
 
-from mcproxy.access.pins import UNPINNED, Pins
+from mcproxy.access.pins import UNPINNED, Pins, same
 from mcproxy.access.policy import Policy, PolicyItem, RoleSet
 from mcproxy.call.calls import CallSubject, Decision
 from mcproxy.call.identity import AGGREGATE, Caller, LinkOwner, Principal, owner
@@ -29,7 +29,7 @@ from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.offers import agreed, relayed
-from mcproxy.catalog.views.snapshots import EMPTY, Listing, Snapshot
+from mcproxy.catalog.views.snapshots import EMPTY, Listing, Snapshot, entry_key
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
@@ -309,6 +309,16 @@ class Catalogue:
     def enforces_pins(self) -> bool:
         """Whether entries that are not as they were approved are hidden."""
         return self._pins.enforced
+
+    def is_as_listed(self, caller: Caller, skill: Raw) -> bool:
+        """Whether a skill's entry, in the caller's names, is one that must not be approved, or that was, and is listed.
+
+        A server may describe one otherwise than it lists it, and one that it does not list.
+        """
+        if not self._pins.enforced:
+            return True
+        listed = self.view(caller).find(Kind.SKILLS, entry_key(Kind.SKILLS, skill) or "")
+        return listed is not None and same(Kind.SKILLS, listed.entry, skill)
 
     def has_approved_instructions(self, link: LinkKey) -> bool:
         identity = self.identity(link)
