@@ -19,6 +19,8 @@ class StderrTail:
         self._redact = redact
         self._lines: deque[str] = deque(maxlen=LINES)
         self._partial = b""
+        self._former: tuple[str, ...] = ()
+        """The last lines of the child before this one."""
         self.count = 0
         """Whole lines so far, those of children before this one included."""
 
@@ -35,13 +37,20 @@ class StderrTail:
         self.count += len(lines)
         return lines
 
-    def clear(self) -> None:
+    def begin(self) -> None:
+        """Another child is started: the lines of the one before stay readable until it writes its first."""
+        self.feed(b"\n")
+        self._former = self.lines
         self._lines.clear()
-        self._partial = b""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines so far, an incomplete last one included."""
+        """The last lines of this child, or of the one before while this one has written none."""
+        return self.own_lines or self._former
+
+    @property
+    def own_lines(self) -> tuple[str, ...]:
+        """The last lines of this child, an incomplete last one included."""
         rest = self._text(self._partial)
         return (*self._lines, rest) if rest else tuple(self._lines)
 

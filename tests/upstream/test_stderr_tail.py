@@ -38,3 +38,19 @@ def test_the_last_suppressed_lines_are_reported_at_the_end() -> None:
     rate_limit = LineRateLimit()
     rate_limit.admit(["1", "2", "3"], 1, now=7)
     assert (rate_limit.take_suppressed(), rate_limit.take_suppressed()) == (2, 0)
+
+
+def test_the_words_of_a_child_stay_readable_until_the_next_one_has_said_something() -> None:
+    tail = StderrTail(str)
+    tail.feed(b"cannot open the database\nbroken off")
+    tail.begin()
+    assert list(tail.lines) == ["cannot open the database", "broken off"]
+    assert list(tail.own_lines) == []
+    assert tail.count == 2
+    tail.begin()
+    assert list(tail.lines) == ["cannot open the database", "broken off"], "one that says nothing takes nothing away"
+    tail.feed(b"\nre")
+    assert list(tail.lines) == list(tail.own_lines) == ["re"]
+    tail.feed(b"ady\n")
+    assert list(tail.lines) == ["ready"]
+    assert tail.count == 3

@@ -48,7 +48,7 @@ async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -
     assert spec.command is not None, "a child has a command"
     env = environment(spec, environ)
     command = locate(spec.command, spec.cwd, env)
-    context.stderr.clear()
+    context.stderr.begin()
     context.stray_output = ""
     async with AsyncExitStack() as stack:
         child_end, stdin = await stack.enter_async_context(stdin_pipe())
@@ -165,7 +165,7 @@ class _Child:
         with anyio.move_on_after(EXIT_GRACE):
             await self._process.wait()
             await self._stderr_ended.wait()
-        said = " | ".join(self._context.stderr.lines[-QUOTED_STDERR_LINES:])
+        said = " | ".join(self._context.stderr.own_lines[-QUOTED_STDERR_LINES:])
         return (
             f"{_exit_sentence(self._process.returncode)}; its stderr: {said}"
             if said
