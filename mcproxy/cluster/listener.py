@@ -37,10 +37,14 @@ Serve = Callable[[http.Request, HopEnvelope], Awaitable[http.Answered]]
 """Answers a request as one of the sender that its envelope names."""
 
 
+AnswerReplica = Callable[[bytes], Awaitable[bytes]]
+
+
 class InternalListener:
     """`serve` answers what was admitted. `proxy` tells the settings in force.
 
-    `questions` are what replicas ask each other, by the envelope's method; their bodies are sealed by themselves.
+    `questions` are what replicas ask each other, by the envelope's method; their bodies are sealed by themselves. Those
+    of `inquiries` are answered while this replica shuts down too.
     """
 
     def __init__(
@@ -48,9 +52,11 @@ class InternalListener:
         envelopes: Envelopes,
         serve: Serve,
         proxy: Callable[[], Proxy],
-        questions: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = MappingProxyType({}),
+        questions: Mapping[str, AnswerReplica] = MappingProxyType({}),
+        inquiries: Mapping[str, AnswerReplica] = MappingProxyType({}),
     ) -> None:
         self._questions = questions
+        self._inquiries = inquiries
         self._envelopes = envelopes
         self._serve = serve
         self._proxy = proxy
@@ -86,6 +92,8 @@ class InternalListener:
             return _refuse(REFUSED, "refused")
         if envelope.target == ALIVE and not envelope.placed:
             return http.Response(204, b"")
+        if (inquired := self._inquiries.get(envelope.method)) is not None:
+            return http.Response(200, await inquired(body))
         if (answer := self._questions.get(envelope.method)) is not None:
             return _refuse(MOVED, "leaving") if self._draining else http.Response(200, await answer(body))
         if self._draining and not envelope.placed and not _is_bound_here(envelope, body):

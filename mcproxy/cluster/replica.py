@@ -29,7 +29,7 @@ from mcproxy.cluster.invalidation import Invalidation, Memories
 from mcproxy.cluster.ledger import SharedLedger
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import HEARTBEATS, Member, Members, differences
-from mcproxy.cluster.oauth.renewals import QUESTION
+from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION
 from mcproxy.cluster.oauth.shared import SharedOAuth
 from mcproxy.cluster.placement import Placement, RunGateway
 from mcproxy.cluster.records import SessionRecords
@@ -135,7 +135,8 @@ class Replica:
         )
         self._placement = Placement(settings, self.members, envelopes, hops, run)
         questions = {QUESTION: oauth.renewals.answer}
-        self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy, questions)
+        inquiries = {INQUIRY: oauth.renewals.answer_inquiry}
+        self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy, questions, inquiries)
         self._oauth = oauth
         absence = 2 * cluster.member_ttl / HEARTBEATS
         oauth.serve_with(self.members, envelopes, hops, find_logins, tasks, absence, self._events.tell)

@@ -87,29 +87,38 @@ class SharedGrants:
         """Tells the other replicas that a grant has changed. Never blocks."""
 
     async def load(self, key: GrantKey) -> Grant | None:
-        if (held := self._held.get(key)) is not None:
-            return held if isinstance(held, Grant) else None
+        if isinstance(self._held.get(key), _Withdrawn):
+            return None
         try:
             sealed = await self._store.get(_name(key))
         except StoreUnavailable as error:
-            if key not in self._known:
+            if (known := self.latest(key)) is None:
                 raise away() from error
-            return self._known[key]
-        known = self._known.get(key)
+            return known
+        known = self.latest(key)
         if sealed is None:
             if known is not None:
                 # It was stored, and was not taken back: the store lost its data.
                 self._hold(key, known)
             return known
-        stored = self._opened(sealed, key)
+        try:
+            stored = self._opened(sealed, key)
+        except StoreFailed:
+            if key not in self._held:
+                raise
+            return known
         if stored is None:
+            held = self._held.get(key)
+            if isinstance(held, Grant) and not held.id:
+                return held
             self._known.pop(key, None)
+            self._held.pop(key, None)
             return None
-        if known is not None and known.id == stored.id and known.generation > stored.generation:
-            # The replica that renewed it ended before it could store it.
+        if known is not None and _is_later(known, stored):
+            # The replica that renewed it has not stored it yet, or ended before it could.
             self._hold(key, known)
             return known
-        self._known[key] = stored
+        self._settle(stored)
         return stored
 
     async def save(self, grant: Grant) -> None:
@@ -130,13 +139,13 @@ class SharedGrants:
             counts = await self._stored(grant)
         except (StoreUnavailable, StoreFailed) as error:
             log.warning("a refreshed grant is held until it can be stored", upstream=grant.upstream, why=str(error))
-            self._hold(grant.key, grant)
             counts = grant
+            held = self._held.get(grant.key)
+            if not isinstance(held, _Withdrawn) and not _is_later(held, grant):
+                self._hold(grant.key, grant)
+            self._note(grant)
         else:
-            if isinstance(self._held.get(grant.key), Grant):
-                # An earlier one, whose refresh token was redeemed since: nothing may use it any more.
-                del self._held[grant.key]
-        self._known[grant.key] = counts
+            self._settle(counts)
         self._change(grant.key)
         return counts
 
@@ -144,7 +153,7 @@ class SharedGrants:
         try:
             await self._store.put(_name(key), self._sealed(key, None), WITHDRAWN_LIFE)
         except StoreUnavailable:
-            known = self._known.get(key)
+            known = self.latest(key)
             self._hold(key, _Withdrawn(None if known is None else known.id))
         else:
             self._held.pop(key, None)
@@ -192,6 +201,13 @@ class SharedGrants:
         return self._gaps, self._changes[hash(key) % _BUCKETS]
 
     # For the replica
+
+    def latest(self, key: GrantKey) -> Grant | None:
+        """The latest that is known here, whether it is stored or not; None where it was taken back."""
+        held, known = self._held.get(key), self._known.get(key)
+        if isinstance(held, _Withdrawn):
+            return None
+        return known if held is None or _is_later(known, held) else held
 
     def learn(self, grant: Grant) -> None:
         """Takes note of a grant that another replica renewed, or uses."""
@@ -247,9 +263,8 @@ class SharedGrants:
         """Stores what is held as far as that is possible now; waits a moment before the next attempt at the rest."""
         for key, held in list(self._held.items()):
             try:
-                stored = None
                 if isinstance(held, Grant):
-                    stored = await self._stored(held)
+                    self._settle(await self._stored(self.latest(key) or held))
                 else:
                     await self._withdraw(key, held)
             except StoreUnavailable:
@@ -258,8 +273,6 @@ class SharedGrants:
                 continue  # of this grant alone: what is there cannot be opened
             if self._held.get(key) is held:
                 del self._held[key]
-                if stored is not None:
-                    self._known[key] = stored
             self._change(key)
         if self._held:
             await anyio.sleep(AWAY)
@@ -286,6 +299,17 @@ class SharedGrants:
             return
         if not await self._store.replace(_name(key), self._sealed(key, None), WITHDRAWN_LIFE, sealed):
             raise StoreUnavailable("others change the same grant again and again")
+
+    def _note(self, grant: Grant) -> None:
+        if not _is_later(self._known.get(grant.key), grant):
+            self._known[grant.key] = grant
+
+    def _settle(self, stored: Grant) -> None:
+        """Takes note of what the store has: an earlier token of the same grant need not be stored any more."""
+        held = self._held.get(stored.key)
+        if isinstance(held, Grant) and not _is_later(held, stored):
+            del self._held[stored.key]
+        self._note(stored)
 
     def _hold(self, key: GrantKey, held: Grant | _Withdrawn) -> None:
         self._held[key] = held
@@ -315,6 +339,11 @@ class SharedGrants:
         opened = self._sealer.open(purpose, sealed.decode())
         # A replica that changes it meanwhile seals it with the first secret too.
         await self._store.replace(name, self._sealer.seal(purpose, opened).encode(), GRANT_LIFE, sealed)
+
+
+def _is_later(one: Grant | _Withdrawn | None, other: Grant) -> bool:
+    """Whether it has a later token of the same login."""
+    return isinstance(one, Grant) and one.id == other.id and one.generation > other.generation
 
 
 def _untold(key: GrantKey) -> None:

@@ -1,11 +1,13 @@
 """Where a grant gets its next token: at its home, the one replica that rendezvous hashing chooses for it.
 
     authorizer -> renew -> home is elsewhere: one hop, sealed; the answer is the grant as the home stored it
-                        -> home is here: claim, look whether it was renewed meanwhile, redeem, store, release
+                        -> home is here: claim, ask the others, look whether it is renewed already, redeem, store,
+                           release
 
-Replicas that have not heard of each other yet may disagree about a home. The claim, one key that is set if no other
-replica has, keeps them from redeeming one refresh token twice; it counts for nothing once its holder is gone. While the
-store is away, the home alone decides.
+Replicas may disagree about a home. Two things keep them from redeeming one refresh token twice. The claim, one key that
+is set if no other replica has, is for those that have not heard of each other yet; it counts for nothing once its
+holder is gone, or while the store is away. And each asks those it knows whether they redeem the token or have redeemed
+it: the store may have lost the claim, or not have the pair yet. Of two that ask each other, the lower label goes first.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -36,10 +39,14 @@ from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 
 QUESTION: Final = "RENEW"
 """The method of the envelope: none that a client's request can have here."""
+INQUIRY: Final = "RENEWED"
+"""As `QUESTION`, to learn what a replica knows of a grant. Answered by one that shuts down too."""
 CLAIM_LIFE: Final = 90.0
 """Seconds after which a claim ends by itself: longer than a token request takes, with the metadata before it."""
 PAUSE: Final = 0.05
 """Seconds between two looks at a claim of another replica, and between two questions that nothing came of."""
+ANSWER_TIMEOUT: Final = 5.0
+"""Seconds that another replica has to tell what it knows of a grant; one that is frozen redeems nothing meanwhile."""
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of a sealed grant."""
 
@@ -56,6 +63,39 @@ class RenewalAnswer(msgspec.Struct, frozen=True):
     """`unknown`: it has no such upstream, as in the middle of a rollout."""
     grant: Grant | None = None
     why: str = ""
+
+
+class Inquiry(msgspec.Struct, frozen=True):
+    key: GrantKey
+    label: str
+    """Of the replica that is about to redeem the refresh token."""
+
+
+class InquiryAnswer(msgspec.Struct, frozen=True):
+    grant: Grant | None = None
+    """The latest that is known there."""
+    goes_first: bool = False
+    """Whether it redeems the refresh token now: it is asked again."""
+
+
+T = TypeVar("T")
+
+_renewals: Final = msgspec.json.Decoder(Renewal)
+_renewal_answers: Final = msgspec.json.Decoder(RenewalAnswer)
+_inquiries: Final = msgspec.json.Decoder(Inquiry)
+_inquiry_answers: Final = msgspec.json.Decoder(InquiryAnswer)
+
+
+@dataclass(slots=True)
+class _Running:
+    """The renewal of a grant that runs here."""
+
+    over: anyio.Event = field(default_factory=anyio.Event)
+    asks: bool = False
+    """Whether it asks the others; before, it may wait for the claim that one of them has."""
+    redeems: bool = False
+    let_first: bool = False
+    """Whether it let another go first since it asked."""
 
 
 class RenewingMembers(Protocol):
@@ -88,8 +128,7 @@ class Renewals:
         self._members: RenewingMembers | None = None
         self._absence = CLAIM_LIFE
         self._is_closing = False
-        self._running: dict[GrantKey, anyio.Event] = {}
-        """Set when the renewal of a grant that runs here is over."""
+        self._running: dict[GrantKey, _Running] = {}
 
     def serve_with(
         self,
@@ -130,12 +169,25 @@ class Renewals:
     async def answer(self, question: bytes) -> bytes:
         """Answers another replica."""
         try:
-            renewal = msgspec.json.decode(self._sealer.open(_PURPOSE, question.decode()), type=Renewal)
-        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
+            renewal = self._opened(_PURPOSE, question, _renewals)
+        except _Ununderstood:
             answer = RenewalAnswer("unknown")
         else:
             answer = await self._answered(renewal)
-        return self._sealer.seal(_ANSWER_PURPOSE, msgspec.json.encode(answer)).encode()
+        return self._sealed(_ANSWER_PURPOSE, answer)
+
+    async def answer_inquiry(self, question: bytes) -> bytes:
+        """Tells another replica what is known here, at once."""
+        try:
+            inquiry = self._opened(_PURPOSE, question, _inquiries)
+        except _Ununderstood:
+            return self._sealed(_ANSWER_PURPOSE, InquiryAnswer())
+        running = self._running.get(inquiry.key)
+        goes_first = False
+        if running is not None and running.asks:
+            goes_first = running.redeems or self._sealer.label < inquiry.label
+            running.let_first |= not goes_first
+        return self._sealed(_ANSWER_PURPOSE, InquiryAnswer(self._grants.latest(inquiry.key), goes_first))
 
     async def _answered(self, renewal: Renewal) -> RenewalAnswer:
         flow = self._flow(renewal.key.upstream)
@@ -180,38 +232,53 @@ class Renewals:
 
     async def _ask(self, home: Member, renewal: Renewal) -> RenewalAnswer:
         """Raises ReplicaUnreachable, ReplicaSlow, Moved, EnvelopeRefused and Lost."""
-        body = self._sealer.seal(_PURPOSE, msgspec.json.encode(renewal)).encode()
-        envelope = HopEnvelope(QUESTION, "", [], "", [], [], [])
-        response = await self._hops.send(home.address, self._envelopes.seal(envelope, home.label, body), body)
+        try:
+            return await self._asked(home, QUESTION, self._sealed(_PURPOSE, renewal), _renewal_answers)
+        except _Ununderstood:
+            return RenewalAnswer("unknown")  # of another version
+
+    async def _asked(self, member: Member, method: str, question: bytes, answers: msgspec.json.Decoder[T]) -> T:
+        """The answer of another replica. Raises as `_ask`, and _Ununderstood."""
+        envelope = HopEnvelope(method, "", [], "", [], [], [])
+        response = await self._hops.send(
+            member.address, self._envelopes.seal(envelope, member.label, question), question
+        )
         try:
             answer = await response.read(MAX_ANSWER)
         except ConnectionBroken as error:
-            raise Lost(home.address) from error
-        except ResponseTooLarge:
-            return RenewalAnswer("unknown")
+            raise Lost(member.address) from error
+        except ResponseTooLarge as error:
+            raise _Ununderstood from error
         finally:
             response.close()
+        return self._opened(_ANSWER_PURPOSE, answer, answers)
+
+    def _sealed(self, purpose: str, message: msgspec.Struct) -> bytes:
+        return self._sealer.seal(purpose, msgspec.json.encode(message)).encode()
+
+    def _opened(self, purpose: str, sealed: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+        """Raises _Ununderstood."""
         try:
-            return msgspec.json.decode(self._sealer.open(_ANSWER_PURPOSE, answer.decode()), type=RenewalAnswer)
-        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
-            return RenewalAnswer("unknown")  # of another version
+            return decoder.decode(self._sealer.open(purpose, sealed.decode()))
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise _Ununderstood from error
 
     # Here
 
     async def _renewed_here(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
         """One renewal however many ask for it; not given up with the first of them (requirement R65)."""
         while (running := self._running.get(renewal.key)) is not None:
-            await running.wait()
-        over = self._running[renewal.key] = anyio.Event()
+            await running.over.wait()
+        running = self._running[renewal.key] = _Running()
         try:
             with anyio.CancelScope(shield=True):
-                renewed = await self._claimed_and_renewed(flow, renewal)
+                renewed = await self._claimed_and_renewed(flow, renewal, running)
         finally:
             del self._running[renewal.key]
-            over.set()
+            running.over.set()
         return renewed
 
-    async def _claimed_and_renewed(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
+    async def _claimed_and_renewed(self, flow: OAuthFlow, renewal: Renewal, running: _Running) -> Grant:
         if renewal.grant is not None:
             self._grants.learn(renewal.grant)
         claim = f"renewal:{digest(*renewal.key)}"
@@ -219,6 +286,8 @@ class Renewals:
         if renewed is not None:
             return renewed
         try:
+            if renewal.grant is not None and renewal.grant.token.refresh is not None:
+                await self._agree(renewal.key, running)
             # Only now: who had the claim before has stored what it got.
             stored = await self._grants.load(renewal.key)
             if stored is None and renewal.grant is not None and renewal.grant.id:
@@ -230,6 +299,49 @@ class Renewals:
         finally:
             with suppress(StoreUnavailable):
                 await self._store.remove(claim, self._own)
+
+    async def _agree(self, key: GrantKey, running: _Running) -> None:
+        """Returns once no other replica redeems the refresh token, with what they know. Raises TokenUnavailable."""
+        running.asks = True
+        with anyio.move_on_after(CLAIM_LIFE):
+            while True:
+                running.let_first = False
+                answers = await self._inquire(key)
+                for answer in answers:
+                    if answer.grant is not None:
+                        self._grants.learn(answer.grant)
+                if not running.let_first and not any(answer.goes_first for answer in answers):
+                    running.redeems = True
+                    return
+                self._check_open()
+                await anyio.sleep(PAUSE)
+        raise TokenUnavailable("another replica is renewing this grant, and does not come to an end")
+
+    async def _inquire(self, key: GrantKey) -> list[InquiryAnswer]:
+        """What the others know of a grant, as far as they answer."""
+        if self._members is None:
+            return []
+        own = self._sealer.label
+        question = self._sealed(_PURPOSE, Inquiry(key, own))
+        answers: list[InquiryAnswer] = []
+
+        async def ask(member: Member) -> None:
+            with anyio.move_on_after(ANSWER_TIMEOUT):
+                while True:
+                    try:
+                        answers.append(await self._asked(member, INQUIRY, question, _inquiry_answers))
+                    except (ReplicaSlow, Lost):
+                        await anyio.sleep(PAUSE)
+                    except (ReplicaUnreachable, Moved, EnvelopeRefused, _Ununderstood):
+                        return  # gone, or of a version that does not know the question
+                    else:
+                        return
+
+        async with anyio.create_task_group() as tasks:
+            for member in self._members.all():
+                if member.label != own:
+                    tasks.start_soon(ask, member)
+        return answers
 
     async def _claim(self, claim: str, renewal: Renewal) -> Grant | None:
         """Waits until this replica may renew a grant; returns it where another has. Raises TokenUnavailable."""
@@ -261,6 +373,10 @@ class Renewals:
         if self._members is None or not self._members.are_known:
             return True
         return any(member.label.encode() == label for member in self._members.all())
+
+
+class _Ununderstood(Exception):
+    """Not sealed with our secret, or of another version."""
 
 
 def _is_news(stored: Grant, renewal: Renewal) -> bool:

@@ -325,3 +325,34 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         await a.save(replace(LOGIN, principal=f"user-{number}"))
     assert len(a._known) == 8
     assert len(await a.all()) == 20
+
+
+async def test_a_pair_that_was_held_is_not_used_again_after_its_successor() -> None:
+    store = Interrupted()
+    a, b, _ = replicas(store)
+    await a.save(LOGIN)
+    store.is_away = True
+    await a.update(replace(LOGIN, generation=2))
+    store.is_away = False
+    third = await a.update(replace(LOGIN, generation=3))
+    assert await a.load(KEY) == third
+    store.is_away = True
+    await a.update(replace(LOGIN, generation=4))
+    store.is_away = False
+    fifth = await b.update(replace(LOGIN, generation=5))
+    assert await a.load(KEY) == fifth
+    await a.settle()
+    assert await b.load(KEY) == fifth
+
+
+async def test_a_refresh_that_ends_after_its_grant_was_taken_back_does_not_bring_it_back() -> None:
+    store = Interrupted()
+    a, b, _ = replicas(store)
+    await a.save(LOGIN)
+    store.is_away = True
+    await a.delete(KEY)
+    await a.update(replace(LOGIN, generation=2))
+    assert await a.load(KEY) is None
+    store.is_away = False
+    await a.settle()
+    assert await b.load(KEY) is None

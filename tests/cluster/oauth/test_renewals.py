@@ -17,8 +17,11 @@ from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.hop import Hops
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import Member, chosen
+from mcproxy.cluster.oauth import renewals as module
 from mcproxy.cluster.oauth.grants import SharedGrants, digest
-from mcproxy.cluster.oauth.renewals import QUESTION, Renewals
+from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION, Renewals
+from mcproxy.cluster.store import redis_store
+from mcproxy.cluster.store.protocol import Store
 from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Cluster, Proxy
@@ -27,6 +30,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, Renewal
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
+from tests.cluster.conftest import RedisProxy, RedisServer
 from tests.cluster.oauth.test_grants import Interrupted
 from tests.fakes.authorization import Authorization, authorization
 from tests.ports import free_port
@@ -46,8 +50,12 @@ class Circle:
     present: dict[str, Member]
     lost: list[str] = field(default_factory=list)
     are_known: bool = True
+    disagrees: bool = False
+    """Whether each takes itself for the home."""
 
     def owner(self, key: str) -> Member | None:
+        if self.disagrees:
+            return None
         label = chosen(key, self.present)
         return None if label == self.own else self.present[label]
 
@@ -81,7 +89,7 @@ class Peer:
 
 @asynccontextmanager
 async def peers(
-    server: Authorization, store: Interrupted, settings: OAuthSettings | None = None
+    server: Authorization, store: Store, settings: OAuthSettings | None = None
 ) -> AsyncIterator[list[Peer]]:
     """Three, that know each other; the home of the grant is the first."""
     async with AsyncExitStack() as stack:
@@ -94,9 +102,7 @@ async def peers(
 
 
 @asynccontextmanager
-async def _peer(
-    server: Authorization, store: Interrupted, label: str, settings: OAuthSettings | None
-) -> AsyncIterator[Peer]:
+async def _peer(server: Authorization, store: Store, label: str, settings: OAuthSettings | None) -> AsyncIterator[Peer]:
     async def serve(request: http.Request, envelope: HopEnvelope) -> http.Answered:
         return http.Response(404)
 
@@ -104,7 +110,8 @@ async def _peer(
     grants, envelopes = SharedGrants(store, sealer), Envelopes(sealer)
     flow = OAuthFlow("up", server.url, settings or OAuthSettings(), grants)
     renewals = Renewals(store, sealer, grants, metrics, lambda: peer.now)
-    listener = InternalListener(envelopes, serve, Proxy, {QUESTION: renewals.answer})
+    questions, inquiries = {QUESTION: renewals.answer}, {INQUIRY: renewals.answer_inquiry}
+    listener = InternalListener(envelopes, serve, Proxy, questions, inquiries)
     async with listener.listening(Cluster(listen="127.0.0.1:0"), None) as port:
         own = Member(label, f"http://127.0.0.1:{port}", "", "", "")
         peer = Peer(sealer, grants, flow, renewals, listener, Circle(label, {label: own}), metrics)
@@ -272,3 +279,124 @@ async def test_a_replica_that_stops_waits_for_no_other() -> None:
             home.renewals.close()
         assert len(refused) == 1
         assert asked(server) == 0
+
+
+@asynccontextmanager
+async def disagreeing(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Authorization, RedisProxy, list[Peer]]]:
+    """Replicas that know each other and share a real Redis, each of which takes itself for the home of the grant."""
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", GUARD)
+    monkeypatch.setattr(redis_store, "CONNECT_TIMEOUT", GUARD)
+    await redis_server.start()
+    proxy = RedisProxy(redis_server.port)
+    with anyio.fail_after(GUARD):
+        async with (
+            proxy.serving() as url,
+            redis_store.connected(url, GUARD) as store,
+            authorization() as server,
+            peers(server, store) as made,
+        ):
+            for peer in made:
+                peer.circle.disagrees = True
+            yield server, proxy, made
+
+
+async def renewed_by_all(made: list[Peer], grant: Grant) -> Grant:
+    """What several callers at each of the replicas get."""
+    got = await asyncio.gather(*(peer.renew(grant) for peer in made for _ in range(5)))
+    assert len({each.token.access for each in got}) == 1
+    return got[0]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_pair_that_waits_to_be_stored_when_redis_is_back_is_redeemed_once(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, *, is_lost: bool
+) -> None:
+    async with disagreeing(redis_server, monkeypatch) as (server, proxy, made):
+        first = await logged_in(made[0].flow)
+        assert [await peer.grants.load(KEY) for peer in made] == [first] * 3
+        proxy.refuse()
+        if is_lost:
+            redis_server.stop()
+        assert (await made[1].renew(first)).token.access == "access-token-2"
+        if is_lost:
+            await redis_server.start()
+        proxy.admit()
+        second = await renewed_by_all(made, first)
+        assert second.token.access == "access-token-2"
+        assert (await renewed_by_all(made, second)).token.access == "access-token-3"
+        assert asked(server) == 2
+
+
+async def test_while_redis_is_away_replicas_that_disagree_redeem_a_refresh_token_once(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with disagreeing(redis_server, monkeypatch) as (server, proxy, made):
+        grant = await logged_in(made[0].flow)
+        assert [await peer.grants.load(KEY) for peer in made] == [grant] * 3
+        proxy.refuse()
+        for generation in range(2, 6):
+            grant = await renewed_by_all(made, grant)
+            assert grant.token.access == f"access-token-{generation}"
+        assert asked(server) == 4
+
+
+async def test_a_refresh_token_is_redeemed_once_though_redis_loses_the_claim_meanwhile(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with disagreeing(redis_server, monkeypatch) as (server, _, made):
+        grant = await logged_in(made[0].flow)
+        assert [await peer.grants.load(KEY) for peer in made] == [grant] * 3
+        server.hold = anyio.Event()
+        answers: list[Grant] = []
+
+        async def renew(peer: Peer) -> None:
+            answers.append(await peer.renew(grant))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(renew, made[0])
+            await server.asked(2)
+            redis_server.stop()
+            await redis_server.start()
+            inquired = anyio.Event()
+            inform = made[0].renewals.answer_inquiry
+
+            async def informing(question: bytes) -> bytes:
+                inquired.set()
+                return await inform(question)
+
+            monkeypatch.setattr(made[0].listener, "_inquiries", {INQUIRY: informing})
+            for peer in made[1:]:
+                tasks.start_soon(renew, peer)
+            await inquired.wait()
+            server.hold.set()
+        assert {each.token.access for each in answers} == {"access-token-2"}
+        assert asked(server) == 1
+
+
+async def test_a_replica_that_shuts_down_tells_of_the_pair_that_it_could_not_store(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with disagreeing(redis_server, monkeypatch) as (server, proxy, (a, b, _)):
+        grant = await logged_in(a.flow)
+        assert await b.grants.load(KEY) == grant
+        proxy.refuse()
+        await a.renew(grant)
+        a.listener.drain()
+        assert (await b.renew(grant)).token.access == "access-token-2"
+        assert asked(server) == 1
+
+
+async def test_a_replica_that_does_not_answer_holds_up_no_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.1)
+    async with running() as (server, _, (home, b, _c)):
+        grant = await logged_in(home.flow)
+
+        async def never(question: bytes) -> bytes:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
+        assert (await home.renew(grant)).token.access == "access-token-2"
+        assert asked(server) == 1
