@@ -10,12 +10,13 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
 from mcproxy import __version__
+from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
 from mcproxy.settings.access.webhook import WebhookSettings
 
@@ -38,6 +39,9 @@ class SignedWebhook:
         self._clock = clock
         self._http: aiohttp.ClientSession | None = None
         self._slots = anyio.Semaphore(settings.max_concurrent)
+        self._requests = 0
+        """Requests under way."""
+        self._is_retired = False
 
     async def __call__(self, payload: Params) -> Params:
         """Its answer; empty where it has nothing to say. Raises WebhookFailed."""
@@ -46,6 +50,7 @@ class SignedWebhook:
         body = bytes(raw(payload))
         if len(body) > self.settings.max_bytes:
             raise WebhookFailed(f"the request would have more than {self.settings.max_bytes} bytes (max_bytes)")
+        self._requests += 1
         try:
             with anyio.fail_after(self.settings.timeout):
                 async with self._slots:
@@ -54,6 +59,19 @@ class SignedWebhook:
             raise WebhookFailed(f"no answer in {self.settings.timeout:g} s (timeout)") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise WebhookFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._requests -= 1
+            await self._close_if_unused()
+
+    async def retire(self) -> None:
+        """Keeps no connection from now on beyond the requests under way: calls from before a reload may still ask."""
+        self._is_retired = True
+        await self._close_if_unused()
+
+    async def _close_if_unused(self) -> None:
+        if self._is_retired and not self._requests:
+            with anyio.CancelScope(shield=True):
+                await self.aclose()
 
     async def aclose(self) -> None:
         """Closes its connections; a later request opens others."""
@@ -93,6 +111,39 @@ class SignedWebhook:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._http
+
+
+class Retirable(Protocol):
+    """What is closed at once, or with the last call that uses it."""
+
+    async def retire(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Retirement:
+    """Retires what a reload replaced."""
+
+    def __init__(self) -> None:
+        self._replaced: list[Retirable] = []
+        self._wanted = Wakeup()
+
+    def take(self, replaced: Iterable[Retirable]) -> None:
+        """Never blocks."""
+        self._replaced.extend(replaced)
+        self._wanted.notify_all()
+
+    async def run(self, in_use: Callable[[], Iterable[Retirable]]) -> None:
+        """Retires what it is given until cancelled; closes all that is left then, and what is `in_use`."""
+        try:
+            while True:
+                while self._replaced:
+                    await self._replaced.pop().retire()
+                await self._wanted.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for each in (*self._replaced, *in_use()):
+                    await each.aclose()
 
 
 def signature(secret: str, body: bytes, now: float, id: str | None = None) -> dict[str, str]:

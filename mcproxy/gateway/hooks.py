@@ -13,12 +13,11 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-import anyio
 import structlog
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.access.webhooks import SignedWebhook, WebhookFailed
+from mcproxy.access.webhooks import Retirement, SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, HookVerdict, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.gateway.component import Component, Reconfiguration
@@ -123,6 +122,7 @@ class CallHooks(Component):
         self._find_late = find_late
         self._metrics = metrics
         self._hooks: tuple[_Hook, ...] = ()
+        self._retirement = Retirement()
         self._take(settings)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -133,14 +133,10 @@ class CallHooks(Component):
         known = {hook.settings: hook for hook in self._hooks}
         wanted = settings.access.hooks
         self._hooks = tuple(known.get(each) or _Hook(each, SignedWebhook(each)) for each in wanted)
+        self._retirement.take(hook.webhook for each, hook in known.items() if each not in wanted)
 
     async def run(self) -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            with anyio.CancelScope(shield=True):
-                for hook in self._hooks:
-                    await hook.webhook.aclose()
+        await self._retirement.run(lambda: [hook.webhook for hook in self._hooks])
 
     def before(self, handler: Handler) -> Handler:
         select = _Selection(self._of("before"), self._subject_of)

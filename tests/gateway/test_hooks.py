@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 
-from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
@@ -36,9 +37,14 @@ class Service:
     url: str = ""
     answer: Callable[[Any], object] = lambda told: {"decision": "allow"}
     told: list[Any] = field(default_factory=list)
+    hold: anyio.Event | None = None
+    """Set when it is to answer."""
+    connections: Callable[[], int] = lambda: 0
 
     async def handle(self, request: web.Request) -> web.Response:
         self.told.append(await request.json())
+        if self.hold is not None:
+            await self.hold.wait()
         return web.json_response(self.answer(self.told[-1]))
 
 
@@ -51,6 +57,9 @@ async def service() -> AsyncIterator[Service]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     it.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    assert runner.server is not None
+    server = runner.server
+    it.connections = lambda: len(server.connections)
     try:
         with anyio.fail_after(GUARD):
             yield it
@@ -239,3 +248,33 @@ async def test_a_renamed_tool_whose_list_is_not_known_yet_is_told_to_its_hook_al
             assert sent(h) == []
             assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"
         assert [told["subject"] for told in it.told] == ["rm"]
+
+
+async def test_many_reloads_leave_no_session_open_and_calls_under_way_get_their_verdict() -> None:
+    async with service() as it, gateway({"url": it.url}, {"url": it.url, "phase": "after"}) as h:
+        it.hold = anyio.Event()
+        outcomes: list[Outcome] = []
+        kept = [h.gateway._hooks._hooks]
+
+        async def call() -> None:
+            outcomes.append(await rm(h))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(1, 21):
+                tasks.start_soon(call)
+                while len(it.told) < number:
+                    await anyio.lowlevel.checkpoint()
+                changed = [hook.model_copy(update={"timeout": 60 + number}) for hook in h.settings.access.hooks]
+                access = h.settings.access.model_copy(update={"hooks": tuple(changed)})
+                h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+                kept.append(h.gateway._hooks._hooks)
+            assert it.connections() == 20
+            it.hold.set()
+        assert [type(outcome).__name__ for outcome in outcomes] == ["Complete"] * 20
+        assert sum(told["type"] == "after" for told in it.told) == 20, "asked by the hooks of the time when it began"
+        replaced = [hook.webhook for hooks in kept[:-1] for hook in hooks]
+        while any(webhook._http is not None for webhook in replaced):
+            await anyio.lowlevel.checkpoint()
+        while it.connections():
+            await anyio.lowlevel.checkpoint()
+        assert isinstance(await rm(h), Complete)
