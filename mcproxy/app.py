@@ -181,7 +181,7 @@ class App:
     def waiting_calls(self) -> Sequence[WaitingCall]:
         return self.gateway.approvals.waiting()
 
-    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
         return self.gateway.approvals.decide(id, operator, approve=approve)
 
     async def settled(self) -> None:

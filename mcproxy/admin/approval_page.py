@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from mcproxy.access.approval_links import PATH, ApprovalLinks
-from mcproxy.admin.pages import Pages
+from mcproxy.admin.pages import Pages, decided
 from mcproxy.admin.status_page import HEADERS, html_response
 
 _TOKEN = "token"
@@ -37,11 +37,12 @@ class ApprovalPage:
     async def _decide(self, request: web.Request) -> web.Response:
         id, as_json = self._id(request), request.content_type == "application/json"
         decision = await _decision(request, as_json=as_json)
-        done = self.pages.gateway.decide(id, None, approve=decision == "allow")
-        status = 200 if done else 410
+        failed = self.pages.gateway.decide(id, None, approve=decision == "allow")
+        status = 200 if failed is None else 410
         if as_json:
-            return web.json_response({"decided": done}, status=status, headers=HEADERS)
-        return html_response(self.pages.approval(id, done), status)
+            answer = {"decided": True} if failed is None else {"decided": False, "reason": failed}
+            return web.json_response(answer, status=status, headers=HEADERS)
+        return html_response(self.pages.approval(id, decided(failed)), status)
 
     def _id(self, request: web.Request) -> str:
         """The approval that a link is for. Raises web.HTTPNotFound where it is no link of ours."""

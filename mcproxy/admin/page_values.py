@@ -79,8 +79,8 @@ class GatewayView(Protocol):
     def waiting_calls(self) -> Sequence[WaitingCall]:
         """Calls that wait for an operator's approval."""
 
-    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
-        """A decision on such a call; False where it waits no more, or is the operator's own.
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
+        """A decision on such a call; why it does not count, as a sentence, or None where it does.
 
         `operator` is None for a visitor that came by the link of the call.
         """

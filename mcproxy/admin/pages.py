@@ -153,14 +153,14 @@ class Pages:
             "configuration", text=masked(self.gateway.settings, self.secrets()), waiting=self.gateway.waiting()
         )
 
-    def approvals(self, done: bool | None = None) -> str:
-        """The calls that wait for an operator; `done` says whether the decision that was just made counted."""
-        return self._page("approvals", waiting=self.gateway.waiting_calls(), token=self.token, done=done)
+    def approvals(self, said: str | None = None) -> str:
+        """The calls that wait for an operator; `said` is what came of the decision that was just made."""
+        return self._page("approvals", waiting=self.gateway.waiting_calls(), token=self.token, said=said)
 
-    def approval(self, id: str, done: bool | None = None) -> str:
+    def approval(self, id: str, said: str | None = None) -> str:
         """One such call, for a visitor with its link; without a token, as the link is one, or configuration."""
         call = next((call for call in self.gateway.waiting_calls() if call.id == id), None)
-        return self._page("approval", banner=None, call=call, token=None, done=done)
+        return self._page("approval", banner=None, call=call, token=None, said=said)
 
     def usage(self, found: UsageReport | NoUsage, by: Sequence[str], window: str) -> str:
         """Sums of the audit log, the rows with the most calls, and the tools that were not called."""
@@ -275,6 +275,11 @@ class Pages:
             case _:
                 schema = item.entry.get("inputSchema")
                 return fields(schema) if isinstance(schema, dict) else []
+
+
+def decided(failed: str | None) -> str:
+    """What a person is told of a decision; `failed` is why it does not count."""
+    return "Decided." if failed is None else f"Not decided: {failed}."
 
 
 def _decoded(entry: bytes) -> dict[str, Any]:

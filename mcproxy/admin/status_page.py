@@ -19,7 +19,7 @@ from mcproxy.access.audit.usage import COLUMNS
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.audit_usage import WINDOWS, UsageReader
-from mcproxy.admin.pages import Pages
+from mcproxy.admin.pages import Pages, decided
 from mcproxy.admin.trying import attempt, can_be_tried, filled
 from mcproxy.call.identity import Principal
 
@@ -167,8 +167,8 @@ class StatusPage:
         decision = form.get("decision")
         if decision not in {"allow", "deny"}:
             raise web.HTTPBadRequest(text="decision must be allow or deny\n")
-        done = self.pages.gateway.decide(form.get("id", ""), principal, approve=decision == "allow")
-        return html_response(self.pages.approvals(done))
+        failed = self.pages.gateway.decide(form.get("id", ""), principal, approve=decision == "allow")
+        return html_response(self.pages.approvals(decided(failed)))
 
     async def _live(self, request: web.Request) -> web.Response:
         await self.admit(request)

@@ -88,8 +88,10 @@ async def test_a_call_that_waits_no_more_is_gone() -> None:
     async with visited() as visit:
         visit.gateway.waits = []
         assert (await visit.get())[0] == 410
-        assert (await visit.post("allow"))[0] == 410
-        assert await visit.post_json({"decision": "allow"}) == (410, '{"decided": false}')
+        status, page = await visit.post("allow")
+        assert (status, "Not decided: this call waits no more." in page) == (410, True)
+        told = '{"decided": false, "reason": "this call waits no more"}'
+        assert await visit.post_json({"decision": "allow"}) == (410, told)
 
 
 async def test_a_link_that_was_altered_shows_nothing() -> None:

@@ -159,9 +159,9 @@ class FakeGateway:
     def waiting_calls(self) -> Sequence[FakeWaitingCall]:
         return self.waits
 
-    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
         self.decided.append((id, approve))
-        return any(call.id == id for call in self.waits)
+        return None if any(call.id == id for call in self.waits) else "this call waits no more"
 
 
 def make_calls(gateway: FakeGateway) -> None:

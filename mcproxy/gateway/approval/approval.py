@@ -6,7 +6,7 @@ waits for it. Sends no question itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -52,6 +52,7 @@ TRANSITIONS: Final[Mapping[ApprovalState, Mapping[ApprovalEvent, ApprovalState]]
         _Event.DENIED: _State.REFUSED,
         _Event.TIMED_OUT: _State.REFUSED,
         _Event.GIVEN_UP: _State.REFUSED,
+        _Event.OUTDATED: _State.REFUSED,
     },
     _State.APPROVED: {
         _Event.TIMED_OUT: _State.REFUSED,
@@ -107,6 +108,8 @@ class Approval:
     """A Unix time in seconds."""
     expires: float
     """Likewise."""
+    holds: Callable[[], bool]
+    """Whether the call would still be the one that a person is asked about."""
     state: ApprovalState = ApprovalState.WAITING
     last: ApprovalEvent | None = None
     """The event that led there."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
@@ -19,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
-from mcproxy.access.webhooks import SignedWebhook, WebhookFailed
+from mcproxy.access.webhooks import Retirable, Retirement, SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Party, Reason
@@ -44,7 +46,6 @@ from mcproxy.protocol.jsonrpc import (
     ErrorObject,
     InvalidMessage,
     Params,
-    object_or_empty,
     parse_object,
     parse_text,
     raw,
@@ -71,17 +72,21 @@ BY_LINK: Final = "the link of the webhook"
 BY_WEBHOOK: Final = "the webhook"
 """Who decided, in the audit, where it was no principal."""
 
+NOT_WAITING: Final = "this call waits no more: it was decided, its time is over, or its caller left"
+OWN_CALL: Final = "this call is your own: another operator has to decide"
+VOID: Final = "this call is void and will not run: what it is about changed, as by a reload; its caller may call again"
+"""Why a decision does not count."""
+MAX_VOIDED: Final = 256
+
 MakeLink = Callable[[str], str | None]
 """The link by which an approval is decided, by its id; None where operators have no listener."""
 
 
-class Webhook(Protocol):
+class Webhook(Retirable, Protocol):
     """Tells an operator's service something, and returns its answer (`access.webhooks`)."""
 
     async def __call__(self, payload: Params) -> Params:
         """Raises WebhookFailed."""
-
-    async def aclose(self) -> None: ...
 
 
 def webhook_of(settings: ApprovalSettings) -> Webhook | None:
@@ -117,21 +122,27 @@ class CallApprovals(Component):
         self._link = links
         self._make_webhook = webhook
         self._webhook = webhook(self._settings)
+        self._retirement = Retirement()
         self._clock = clock
         self._generation = 0
         self._waiting: dict[str, Approval] = {}
         self._rounds: dict[str, tuple[ApprovalSubject, float]] = {}
         """Calls that were approved, and whose upstream asked for input: each is continued once, until it expires."""
+        self._voided: deque[str] = deque(maxlen=MAX_VOIDED)
+        """Ids of the last approvals that became void."""
         metrics.approvals_waiting.set_function(self._waiting.__len__)
 
     def reconfigure(self, change: Reconfiguration) -> None:
         """An approval that is under way is void: what is asked for may be decided otherwise by now."""
-        self._settings = change.settings.access.approvals
+        before, self._settings = self._settings, change.settings.access.approvals
         self._is_needed = change.settings.access.policy.approves
-        # The connections of the one before are closed once it is collected; calls may still wait for its answers.
-        self._webhook = self._make_webhook(self._settings)
+        if self._settings.webhook != before.webhook:
+            self._retirement.take(self._webhooks())
+            self._webhook = self._make_webhook(self._settings)
         self._generation += 1
         self._rounds.clear()
+        for approval in self._waiting.values():
+            self._void(approval)
 
     def approved(self, handler: Handler) -> Handler:
         async def approving(call: Call) -> Outcome:
@@ -150,7 +161,7 @@ class CallApprovals(Component):
                 return await handler(call)
             subject = self._subject(route, call, arguments)
             if not self._continues(call, subject):
-                refusal = await self._ask(self._new(subject, decision.approve, route, arguments), call)
+                refusal = await self._ask(self._new(subject, decision.approve, route, arguments, call), call)
                 if refusal is not None:
                     return refusal
             outcome = await handler(call)
@@ -161,36 +172,44 @@ class CallApprovals(Component):
         return approving if self._is_needed else handler
 
     async def run(self) -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            if self._webhook is not None:
-                with anyio.CancelScope(shield=True):
-                    await self._webhook.aclose()
+        await self._retirement.run(self._webhooks)
+
+    def _webhooks(self) -> list[Webhook]:
+        return [] if self._webhook is None else [self._webhook]
 
     def waiting(self) -> list[Approval]:
         """Those that an operator has to decide, the oldest first."""
         return [approval for approval in self._waiting.values() if approval.awaits_operator]
 
-    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
-        """A decision; False where nothing waits for it, or it is the operator's own call.
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
+        """A decision; why it does not count, or None where it does.
 
         `operator` is None for a visitor that came by the link of the webhook.
         """
+        if id in self._voided:
+            return VOID
         approval = self._waiting.get(id)
         if approval is None or not approval.awaits_operator:
-            return False
+            return NOT_WAITING
         if operator is not None and operator != ANONYMOUS and operator.name == approval.subject.principal:
-            return False
+            return OWN_CALL
         return self._decided(approval, BY_LINK if operator is None else operator.name, approve=approve)
 
-    def _decided(self, approval: Approval, by: str, *, approve: bool) -> bool:
+    def _decided(self, approval: Approval, by: str, *, approve: bool) -> str | None:
+        if not approval.holds():
+            self._void(approval)
+            return VOID
         if not approval.move(ApprovalEvent.APPROVED if approve else ApprovalEvent.DENIED):
-            return False
+            return NOT_WAITING
         action = "approve" if approve else "deny"
         log.info("an operator decided", approval=approval.id, by=by, decision=action)
         self._record(OperatorRecord(self._clock(), by, action, f"{approval.upstream}/{approval.subject.tool}"))
-        return True
+        return None
+
+    def _void(self, approval: Approval) -> None:
+        """Its caller is told at once."""
+        if approval.move(ApprovalEvent.OUTDATED):
+            self._voided.append(approval.id)
 
     def _route(self, call: Call) -> ExposedRoute | None:
         name = parse_text(call.params.get("name", b""))
@@ -218,7 +237,9 @@ class CallApprovals(Component):
             self._generation,
         )
 
-    def _new(self, subject: ApprovalSubject, approver: Approver, route: ExposedRoute, arguments: Params) -> Approval:
+    def _new(
+        self, subject: ApprovalSubject, approver: Approver, route: ExposedRoute, arguments: Params, call: Call
+    ) -> Approval:
         """Raises McpError where too many wait."""
         limits = self._settings
         of_caller = sum(other.subject.principal == subject.principal for other in self._waiting.values())
@@ -227,7 +248,8 @@ class CallApprovals(Component):
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         now = self._clock()
         id = secrets.token_urlsafe(12)
-        return Approval(id, subject, approver, route.shown.key, raw(arguments), now, now + limits.timeout)
+        holds = partial(self._holds, subject, arguments, call)
+        return Approval(id, subject, approver, route.shown.key, raw(arguments), now, now + limits.timeout, holds)
 
     async def _ask(self, approval: Approval, call: Call) -> Failed | None:
         """Waits for the decision; None where the call may be sent, now and once. Raises McpError."""
@@ -245,7 +267,7 @@ class CallApprovals(Component):
                 approval.move(end)
             del self._waiting[approval.id]
             if approval.state is ApprovalState.APPROVED:
-                approval.move(ApprovalEvent.SPENT if self._holds(approval, call) else ApprovalEvent.OUTDATED)
+                approval.move(ApprovalEvent.SPENT if approval.holds() else ApprovalEvent.OUTDATED)
             self._metrics.approvals.labels(approval.approver, approval.outcome).inc()
         if approval.state is ApprovalState.USED:
             return None
@@ -292,12 +314,10 @@ class CallApprovals(Component):
         if decision in {"allow", "deny"}:
             self._decided(approval, BY_WEBHOOK, approve=decision == "allow")
 
-    def _holds(self, approval: Approval, call: Call) -> bool:
+    def _holds(self, subject: ApprovalSubject, arguments: Params, call: Call) -> bool:
         """Whether the call would still be the one that was approved, after all that happened meanwhile."""
         route = self._route(call)
-        if route is None:
-            return False
-        return self._subject(route, call, object_or_empty(approval.arguments)) == approval.subject
+        return route is not None and self._subject(route, call, arguments) == subject
 
     def _keep_round(self, subject: ApprovalSubject) -> str:
         now = self._clock()

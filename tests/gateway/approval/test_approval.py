@@ -23,7 +23,7 @@ SUBJECT = ApprovalSubject("alice", "files", "rm", "digest", "entry", 1)
 
 
 def approval(arguments: object = None) -> Approval:
-    return Approval("1", SUBJECT, "caller", "files__rm", raw(arguments or {"path": "/a"}), 1.0, 2.0)
+    return Approval("1", SUBJECT, "caller", "files__rm", raw(arguments or {"path": "/a"}), 1.0, 2.0, lambda: True)
 
 
 def way_to(state: ApprovalState) -> list[ApprovalEvent]:

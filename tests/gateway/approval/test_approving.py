@@ -18,7 +18,8 @@ from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
-from mcproxy.gateway.approval.approving import CallApprovals
+from mcproxy.gateway.approval.approving import NOT_WAITING, OWN_CALL, VOID, CallApprovals
+from mcproxy.gateway.component import Reconfiguration
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY, Params, first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -164,7 +165,7 @@ async def test_a_tool_whose_list_is_not_known_yet_needs_approval_all_the_same(ac
         else:
             async with waiting_for_an_operator(h) as outcomes:
                 (waiting,) = h.gateway.approvals.waiting()
-                assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+                assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) is None
             (outcome,) = outcomes
         assert failed_for(outcome) is Reason.APPROVAL_DENIED
         assert ran(h) == 0
@@ -356,19 +357,19 @@ async def test_an_operator_approves_and_the_caller_is_asked_nothing(version: str
         async with waiting_for_an_operator(h, version=version, client=client) as outcomes:
             (waiting,) = h.gateway.approvals.waiting()
             assert (waiting.principal, waiting.upstream, waiting.name) == ("alice", "up", "up__rm")
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True)
-            assert not h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) is None
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) == NOT_WAITING
         assert isinstance(outcomes[0], Complete)
         assert client.asked == []
         assert counted(h, "operator", "used") == 1
-        assert not h.gateway.approvals.decide(waiting.id, OLGA, approve=True)
+        assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == NOT_WAITING
 
 
 async def test_an_operator_denies() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h) as outcomes:
             (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) is None
         assert failed_for(outcomes[0]) is Reason.APPROVAL_DENIED
         assert ran(h) == 0
 
@@ -376,9 +377,9 @@ async def test_an_operator_denies() -> None:
 async def test_nobody_approves_a_call_of_their_own() -> None:
     async with gateway(BY_OPERATOR) as h, waiting_for_an_operator(h) as outcomes:
         (waiting,) = h.gateway.approvals.waiting()
-        assert not h.gateway.approvals.decide(waiting.id, ALICE, approve=True)
+        assert h.gateway.approvals.decide(waiting.id, ALICE, approve=True) == OWN_CALL
         assert outcomes == []
-        assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+        assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) is None
 
 
 async def test_a_call_that_waits_for_its_caller_is_none_of_an_operators() -> None:
@@ -435,7 +436,7 @@ async def test_anonymous_operators_and_callers_on_loopback_are_told_apart_by_the
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h, principal=ANONYMOUS) as outcomes:
             (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, ANONYMOUS, approve=True)
+            assert h.gateway.approvals.decide(waiting.id, ANONYMOUS, approve=True) is None
         assert isinstance(outcomes[0], Complete)
 
 
@@ -456,7 +457,7 @@ async def told_to_retry(h: House, **params: Any) -> InputRequired:
 
 async def decided(h: House, *, approve: bool) -> None:
     (waiting,) = h.gateway.approvals.waiting()
-    assert h.gateway.approvals.decide(waiting.id, OLGA, approve=approve)
+    assert h.gateway.approvals.decide(waiting.id, OLGA, approve=approve) is None
     await quiet()
 
 
@@ -559,11 +560,35 @@ async def test_who_has_the_link_of_a_call_decides_it_once() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h) as outcomes:
             (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, None, approve=True)
-            assert not h.gateway.approvals.decide(waiting.id, None, approve=False)
+            assert h.gateway.approvals.decide(waiting.id, None, approve=True) is None
+            assert h.gateway.approvals.decide(waiting.id, None, approve=False) == NOT_WAITING
             assert h.gateway.approvals.waiting() == []
         assert isinstance(outcomes[0], Complete)
         assert ran(h) == 1
+
+
+async def test_a_decision_on_a_call_that_a_reload_made_void_says_so_and_its_caller_is_told_at_once() -> None:
+    async with gateway(BY_OPERATOR) as h:
+        async with waiting_for_an_operator(h) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            access = h.settings.access.model_copy(update={"approvals": ApprovalSettings(timeout=299)})
+            h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+            assert h.gateway.approvals.waiting() == []
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == VOID
+        assert failed_for(outcomes[0]) is Reason.APPROVAL_WITHDRAWN
+        assert ran(h) == 0
+        assert counted(h, "operator", "withdrawn") == 1
+
+
+async def test_a_decision_on_a_call_whose_upstream_is_gone_says_that_it_is_void() -> None:
+    async with gateway(BY_OPERATOR) as h:
+        async with waiting_for_an_operator(h) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            h.gateway.reconfigure(h.settings.model_copy(update={"upstreams": ()}), {})
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == VOID
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == VOID
+        assert failed_for(outcomes[0]) is Reason.APPROVAL_WITHDRAWN
+        assert ran(h) == 0
 
 
 # The webhook, and the record of who decided
@@ -575,12 +600,16 @@ class FakeWebhook:
 
     answer: dict[str, object] | None
     told: list[dict[str, Any]] = field(default_factory=list)
+    is_retired: anyio.Event = field(default_factory=anyio.Event)
 
     async def __call__(self, payload: Params) -> Params:
         self.told.append(decoded(payload))
         if self.answer is None:
             raise WebhookFailed("it is away")
         return first_level(self.answer)
+
+    async def retire(self) -> None:
+        self.is_retired.set()
 
     async def aclose(self) -> None:
         return
@@ -631,7 +660,38 @@ async def test_the_webhook_decides_or_leaves_it_to_operators_and_decisions_are_r
                 if action is None:
                     (waiting,) = approvals.waiting()
                     assert webhook.told[0]["link"] == f"https://ops/{waiting.id}"
-                    assert approvals.decide(waiting.id, OLGA, approve=True)
+                    assert approvals.decide(waiting.id, OLGA, approve=True) is None
     assert isinstance(outcomes[0], Failed if action == "deny" else Complete)
     by = "olga" if action is None else "the webhook"
     assert recorded == [OperatorRecord(7.0, by, action or "approve", "up/rm")]
+
+
+async def test_the_webhook_that_a_reload_replaced_is_retired_and_one_that_stays_is_kept() -> None:
+    made: list[FakeWebhook] = []
+
+    def make(settings: ApprovalSettings) -> FakeWebhook:
+        made.append(FakeWebhook(None))
+        return made[-1]
+
+    webhook = {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more"}
+    async with gateway(BY_OPERATOR) as h:
+        find = h.gateway._resolver.owner
+        approvals = CallApprovals(
+            h.settings, h.gateway._catalogue, h.metrics, find, lambda it: None, lambda id: None, make
+        )
+
+        def reconfigure(timeout: float) -> None:
+            section = ApprovalSettings.model_validate({"timeout": timeout, "webhook": webhook})
+            access = h.settings.access.model_copy(update={"approvals": section})
+            settings = h.settings.model_copy(update={"access": access})
+            approvals.reconfigure(Reconfiguration(settings, {}, frozenset()))
+
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(approvals.run)
+                reconfigure(1)
+                await made[0].is_retired.wait()
+                reconfigure(2)
+                assert len(made) == 2
+                tasks.cancel_scope.cancel()
+        assert not made[1].is_retired.is_set()
