@@ -195,7 +195,8 @@ class CallHooks(Component):
         settings, reason, body = hook.settings, "", {}
         try:
             answer = await hook.webhook(payload)
-            decision = parse_text(answer.get("decision", b'"allow"')) or ""
+            # Whoever has nothing to say allows (202, 204); an object that says something else is no decision.
+            decision = (parse_text(answer.get("decision", b"")) or "") if answer else "allow"
             reason = (parse_text(answer.get("reason", b'""')) or "")[:MAX_REASON]
             body = _body(decision, answer, settings)
         except WebhookFailed as failed:

@@ -144,6 +144,9 @@ async def test_a_hook_after_a_call_sees_its_result_and_may_change_or_withhold_it
 @pytest.mark.parametrize(
     "answer",
     [
+        {"error": "busy"},
+        {"reason": "later"},
+        {"decision": None},
         {"decision": "perhaps"},
         {"decision": "change"},
         {"decision": "change", "body": {}},
