@@ -46,6 +46,8 @@ class BySharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes witho
         return fatal
 
     def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return  # The successor of a worker that died, which collects still, is given work once it has.
         super()._reschedule(node)
         if self._pending_of(self.assigned_work[node]) == 1:
             super()._reschedule(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling import group_of
+from tests.scheduling import BySharing, group_of
 
 DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_difference"
 
@@ -24,3 +24,11 @@ def test_tests_are_of_one_group_where_they_share(one: str, other: str, together:
 
 def test_a_test_that_shares_nothing_is_of_no_group() -> None:
     assert group_of("tests/test_names.py::test_a_homonym_is_found") is None
+
+
+def test_a_worker_that_has_not_collected_yet_is_given_no_work() -> None:
+    """As the successor of a worker that died, where that of another has collected already."""
+    scheduler = object.__new__(BySharing)
+    scheduler.registered_collections, scheduler.assigned_work = {}, {"gw2": {}}
+    scheduler._reschedule("gw2")
+    assert scheduler.assigned_work == {"gw2": {}}

@@ -39,6 +39,8 @@ LOGINS = 3
 """How often somebody would log in for one thing."""
 LOOKS = 40
 """How often the list is looked at after a login, each half a second: a server may go on refusing."""
+NOTICED = 20.0
+"""Seconds after a login in which the gateway's own tool for it is gone, unless the server goes on refusing."""
 LOGIN_TOOL = "login"
 """The gateway's own tool, at an upstream without a prefix."""
 PUBLISHED = "https://conformance-test.local/client-metadata.json"
@@ -162,7 +164,7 @@ async def use_by_page(url: str, context: Json) -> None:
                 break
             with suppress(MCPError):
                 await client.call_tool(LOGIN_TOOL, {})
-            with anyio.move_on_after(5):
+            with anyio.move_on_after(NOTICED):
                 while visitor.logged_in and any(tool.name == LOGIN_TOOL for tool in tools):
                     await anyio.sleep(0.1)
                     tools = (await client.list_tools()).tools

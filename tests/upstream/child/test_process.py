@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,8 +112,7 @@ async def test_r46_a_silent_call_times_out_with_upstream_method_and_time() -> No
     async with running(spec) as it:
         failed = failure(await it.upstream(tool("hang")))
         assert failed.reason is Reason.TIMEOUT
-        for part in ("'kid'", "tools/call", "0.2 s", "idle"):
-            assert part in failed.error.message
+        assert re.search(r"'kid', tools/call: no answer after \d+\.\d s \(idle\)", failed.error.message)
         with anyio.fail_after(GUARD):
             while isinstance(outcome := await it.upstream(tool("heard")), Failed):
                 assert outcome.reason is Reason.TIMEOUT, "the child is slow"
@@ -250,7 +250,7 @@ async def test_an_answer_behind_a_byte_order_mark_is_read() -> None:
 
 @pytest.mark.parametrize("manner", ["mute", "dies-at-once"])
 async def test_r85_what_is_no_message_on_stdout_is_in_the_reason_of_a_failed_handshake(manner: str) -> None:
-    timeouts = QUICK.model_copy(update={"connect": 1}) if manner == "mute" else QUICK
+    timeouts = QUICK.model_copy(update={"connect": 3}) if manner == "mute" else QUICK
     async with running(child("banner", manner, timeouts=timeouts)) as it:
         # A machine may be too slow to start the child in time, once and again.
         await it.events.until(lambda: any('"Starting up, version 1"' in e.reason for e in it.events.of(Disconnected)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -230,10 +231,14 @@ async def test_a_server_that_does_not_answer_the_question_is_tried_by_handshake_
 
     timeouts = QUICK.model_copy(update={"probe": 0.05})
     async with serving(handle, notices_hang_up=True) as url, running(at(url, timeouts=timeouts)) as it:
-        assert value(await it.upstream(tool("echo", 1))) == 1
-        old.sessions.clear()
-        assert value(await it.upstream(tool("echo", 1))) == 1
-    assert asked == 2
+        connections = 0
+        with anyio.fail_after(GUARD):
+            # A busy machine may give a question up before the server has seen it.
+            while asked < 2:
+                assert value(await it.upstream(tool("echo", 1))) == 1
+                old.sessions.clear()
+                connections += 1
+    assert asked <= connections
 
 
 async def test_era_legacy_never_asks_and_era_modern_never_falls_back() -> None:
@@ -558,8 +563,7 @@ async def test_r46_a_silent_call_times_out_with_upstream_method_and_time() -> No
     async with linked(server, timeouts=QUICK.model_copy(update={"idle": 0.1})) as it:
         failed = failure(await it.upstream(tool("hangs")))
     assert failed.reason is Reason.TIMEOUT
-    for part in ("'web'", "tools/call", "0.1 s"):
-        assert part in failed.error.message
+    assert re.search(r"'web', tools/call: no answer after \d+\.\d s \(idle\)", failed.error.message)
 
 
 @pytest.mark.parametrize(
