@@ -86,7 +86,7 @@ class Walk:
                 yield
             finally:
                 gateway.terminate()
-                gateway.communicate(timeout=60)
+                gateway.communicate(timeout=600)
 
     def _environ(self, variables: dict[str, str]) -> dict[str, str]:
         return environment(self.home, PATH=f"{self.program.parent}:/usr/bin:/bin", **variables)

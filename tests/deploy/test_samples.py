@@ -27,7 +27,7 @@ def documents(folder: Path) -> list[Path]:
 
 
 def run(*arguments: object) -> str:
-    done = subprocess.run([str(part) for part in arguments], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([str(part) for part in arguments], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

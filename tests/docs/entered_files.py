@@ -36,12 +36,14 @@ else:
     from servers import McpServer  # type: ignore[import-not-found, no-redef, unused-ignore]  # run from another revision
 
 PACKAGE: Final = str(Path(mcproxy.__file__).parent) + os.sep
-GUARD: Final = 60.0
+GUARD: Final = 120.0
 """Seconds after which what does not come has failed."""
 UNCHANGED: Final = 4
 """Repetitions in a row that enter nothing less than those before."""
 SETTLE: Final = 0.1
 """Seconds without a file that was not entered before: then what follows an answer is over."""
+DISCARDED: Final = 20
+"""Repetitions at most that do not count because the machine stood still in these seconds."""
 CLOCKWORK: Final = frozenset({"admin/measures/loop_lag.py"})
 """What runs several times a second, whatever else happens."""
 STATELESS: Final = "2026-07-28"
@@ -56,6 +58,8 @@ class Tracer:
 
     def __init__(self) -> None:
         self._entered: Files | None = None
+        self.stood_still = False
+        """Whether it is not known that what followed the last answer was over."""
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         if event == "call" and self._entered is not None and frame.f_code.co_filename.startswith(PACKAGE):
@@ -67,10 +71,11 @@ class Tracer:
         self._entered = entered
         try:
             yield entered
-            known = -1
+            known, self.stood_still = -1, False
             while known != len(entered):
-                known = len(entered)
+                known, began = len(entered), time.monotonic()
                 time.sleep(SETTLE)
+                self.stood_still |= time.monotonic() - began > 2 * SETTLE
         finally:
             self._entered = None
 
@@ -254,10 +259,13 @@ mcpServers:
 def entered_each_time(tracer: Tracer, carry_out: Callable[[], None]) -> Files:
     """What every repetition enters."""
     common: Files | None = None
-    unchanged = 0
+    unchanged = discarded = 0
     while common is None or unchanged < UNCHANGED:
         with tracer.recording() as entered:
             carry_out()
+        if tracer.stood_still and discarded < DISCARDED:
+            discarded += 1
+            continue
         unchanged = unchanged + 1 if common is not None and common <= entered else 0
         common = entered if common is None else common & entered
     return common - CLOCKWORK

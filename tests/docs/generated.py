@@ -405,7 +405,7 @@ def rooms(_: str) -> str:
 def entered_files() -> Mapping[str, list[str]]:
     """By case, the files of the package that it enters: measured, which takes some seconds."""
     command = [sys.executable, "-m", "tests.docs.entered_files", "--json"]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=500)
     found: Mapping[str, list[str]] = json.loads(done.stdout)
     return found
 

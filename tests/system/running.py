@@ -197,7 +197,7 @@ class Gateway:
 
 def configuration(upstreams: Json, **proxy: object) -> Json:
     """A configuration on any free port, whose log a test can read."""
-    return {"mcpServers": upstreams, "proxy": {"port": 0, "log_format": "json", "list_wait": 10, **proxy}}
+    return {"mcpServers": upstreams, "proxy": {"port": 0, "log_format": "json", "list_wait": 60, **proxy}}
 
 
 def write(folder: Path, settings: Json) -> Path:

@@ -32,7 +32,7 @@ from tests.timeouts import GUARD
 pytestmark = pytest.mark.anyio
 
 ERAS: Final = ("legacy", "modern")
-HOLD: Final = 1.0
+HOLD: Final = 3.0
 """Seconds that a request of a stateless client waits for an operator; the SDKs send ten of them."""
 WAYS: Final = ("allow", "deny", "later", "twice", "both")
 """The ways of a call, which its argument says: decided by the webhook's answer, later by its link, by several at once
