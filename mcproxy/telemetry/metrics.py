@@ -237,6 +237,12 @@ class Metrics:
             "mcproxy_list_fetches", "Lists fetched from an upstream.", ("upstream", "kind"), registry=r
         )
         self.entries = Gauge("mcproxy_entries", "Entries that an upstream lists.", ("upstream", "kind"), registry=r)
+        self.hidden_entries = Gauge(
+            "mcproxy_hidden_entries",
+            "Entries of an upstream's list that callers are not shown: malformed, unapproved, or of a name in use.",
+            ("upstream", "kind"),
+            registry=r,
+        )
         self.list_bytes = Gauge(
             "mcproxy_list_bytes", "Bytes of the entries that an upstream lists.", ("upstream", "kind"), registry=r
         )

@@ -31,7 +31,7 @@ from tests.depth import examples
 from tests.fakes.upstream import (
     EVERYTHING as CAPABILITIES,
 )
-from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, failed, house, quiet
+from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, failed, house, quiet, tool
 from tests.timeouts import GUARD
 
 UPSTREAMS = ["a", "b"]
@@ -188,9 +188,7 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
     if model is None or model.reaches(name):
         made.identity = replace(made.identity, instructions=f"How to use {name}. " * 80)
     made.lists[Kind.TOOLS] = [
-        {"name": t, "description": DESCRIPTIONS[t], "annotations": hints}
-        for t, hints in TOOLS.items()
-        if has("tools", t)
+        tool(t, description=DESCRIPTIONS[t], annotations=hints) for t, hints in TOOLS.items() if has("tools", t)
     ]
     made.lists[Kind.PROMPTS] = [{"name": p} for p in PROMPTS if has("prompts", p)]
     made.lists[Kind.RESOURCES] = [{"uri": uri, "name": "r"} for uri in RESOURCES if has("resources", uri)]

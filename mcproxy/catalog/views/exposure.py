@@ -14,6 +14,7 @@ from mcproxy.catalog.naming import NameTable, RefusedEntry, Renamed, Space, name
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.skills import files_of
 from mcproxy.catalog.uris import MAX_URI
+from mcproxy.catalog.views.entry_shapes import ENTRIES, HANDSHAKE_TOOLS, EntryRule
 from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.catalog.views.view import Shown
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
@@ -37,6 +38,9 @@ class Exposure:
     shown: tuple[Shown, ...] = ()
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
+    """Entries that callers are not shown."""
+    unreadable: tuple[Shown, ...] = ()
+    """Those of them that clients could not read: a call by name reaches them."""
 
 
 def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -> Exposure:
@@ -57,7 +61,28 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
             except UnsupportedSchema as why:
                 sentence = f"its arguments cannot be as tools.overrides says: {why}"
                 refused.append(RefusedEntry(space.upstream, kind, entry.key, sentence))
-    return Exposure(tuple(shown), names.renamed, tuple(refused))
+    exposure = Exposure(tuple(shown), names.renamed, tuple(refused))
+    return _readable(exposure, kind, ENTRIES[kind]) if kind in ENTRIES else exposure
+
+
+def _readable(exposure: Exposure, kind: Kind, rule: EntryRule) -> Exposure:
+    """`exposure` without the entries that clients would refuse the whole list for: these are callable all the same."""
+    shown: list[Shown] = []
+    unreadable: list[Shown] = []
+    refused: list[RefusedEntry] = []
+    for each in exposure.shown:
+        entry, flaw = rule.checked(each.entry)
+        if flaw is None:
+            shown.append(each if entry is each.entry else replace(each, entry=entry))
+        else:
+            unreadable.append(each)
+            refused.append(RefusedEntry(each.upstream, kind, each.own, flaw))
+    return replace(
+        exposure,
+        shown=tuple(shown),
+        refused=(*exposure.refused, *refused),
+        unreadable=(*exposure.unreadable, *unreadable),
+    )
 
 
 def with_login(space: Space, exposure: Exposure) -> Exposure:
@@ -82,12 +107,13 @@ def login_names(space: Space) -> tuple[str, ...]:
 
 
 def for_handshake(exposure: Exposure) -> Exposure:
-    """The same tools without output schemas that are not of objects (2025-11-25, schema, Tool).
+    """The same tools as 2025-11-25 has them (schema, Tool), and without output schemas that are not of objects.
 
     Handshake clients refuse a list that has others, and a result that lacks the content which a schema announces.
     """
     shown = tuple(map(_with_object_schema, exposure.shown))
-    return exposure if shown == exposure.shown else replace(exposure, shown=shown)
+    found = _readable(replace(exposure, shown=shown), Kind.TOOLS, HANDSHAKE_TOOLS)
+    return exposure if found == exposure else found
 
 
 def _with_object_schema(tool: Shown) -> Shown:

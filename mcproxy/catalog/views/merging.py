@@ -5,7 +5,7 @@ Computed from exposures, in the order of the configuration. Fetches nothing and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from mcproxy.call.upstreams import ServerIdentity
@@ -41,6 +41,10 @@ def merge(
         whole_instructions=instructions.whole,
         renamed=tuple(chain.from_iterable(exposure.renamed for exposure in lists)),
         refused=tuple(chain.from_iterable(exposure.refused for exposure in lists)),
+        unreadable={
+            kind: tuple(chain.from_iterable(_permitted(layout, parts, kind, lambda exposure: exposure.unreadable)))
+            for kind in {kind for part in parts for kind, exposure in part.items() if exposure.unreadable}
+        },
     )
 
 
@@ -59,10 +63,12 @@ def _instructions(
     return joined([space.upstream for space in layout.spaces], told, max_characters)
 
 
-def _permitted(layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind) -> Iterator[tuple[Shown, ...]]:
-    """The entries of each upstream that the caller may use."""
+def _permitted(
+    layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind, of: Callable[[Exposure], tuple[Shown, ...]]
+) -> Iterator[tuple[Shown, ...]]:
+    """The entries of each upstream's exposure, those in `of`, that the caller may use."""
     for space, part in zip(layout.spaces, parts, strict=True):
-        shown = part[kind].shown if kind in part else ()
+        shown = of(part[kind]) if kind in part else ()
         if space.permits is to_all:
             yield shown
         else:
@@ -87,7 +93,7 @@ def _listed(
             "size": len(instructions.whole.encode()),
         }
         yield (Shown(INSTRUCTIONS_URI, GATEWAY, INSTRUCTIONS_URI, raw(entry)),)
-    yield from _permitted(layout, parts, kind)
+    yield from _permitted(layout, parts, kind, lambda exposure: exposure.shown)
 
 
 def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:

@@ -63,6 +63,8 @@ class View:
     refused: tuple[RefusedEntry, ...] = ()
     unlisted: tuple[Shown, ...] = ()
     """Tools that are found by search, and called like those that are listed (`search_view`)."""
+    unreadable: Mapping[Kind, tuple[Shown, ...]] = field(default_factory=dict)
+    """Entries that are called like those that are listed, and would break the list for clients (`entry_shapes`)."""
     _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
     _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -124,7 +126,8 @@ class View:
     @cached_property
     def _by_key(self) -> dict[Kind, dict[str, Shown]]:
         found = {
-            kind: {shown.key: shown for shown in entries if not shown.is_login} for kind, entries in self.lists.items()
+            kind: {shown.key: shown for shown in (*self.unreadable.get(kind, ()), *entries) if not shown.is_login}
+            for kind, entries in self.lists.items()
         }
         found[Kind.TOOLS].update((shown.key, shown) for shown in self.unlisted)
         return found

@@ -445,7 +445,7 @@ class ListFetcher(Component):
         with self.announcing(link.upstream):
             self._catalogue.replace(link, kind, listing)
         self._measure(key, listing)
-        refused = self._catalogue.exposure(AGGREGATE, link, kind).refused
+        refused = self._hidden(key)
         _warn_of(refused, "an entry is not shown")
         unapproved = self._catalogue.unapproved(link, kind)
         _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
@@ -455,6 +455,15 @@ class ListFetcher(Component):
             labels = key.link.upstream, key.kind.value
             self._metrics.entries.labels(*labels).set(len(listing.entries))
             self._metrics.list_bytes.labels(*labels).set(sum(len(entry.data) for entry in listing.entries))
+            self._metrics.hidden_entries.labels(*labels).set(len(self._hidden(key)))
+
+    def _hidden(self, key: ListKey) -> tuple[RefusedEntry, ...]:
+        """The entries of a known list that callers are not shown, or those of the handshake era are not."""
+        refused = self._catalogue.exposure(AGGREGATE, *key).refused
+        if key.kind is not Kind.TOOLS:
+            return refused
+        of_handshake = self._catalogue.exposure(AGGREGATE, *key, handshake=True).refused
+        return (*refused, *(entry for entry in of_handshake if entry not in refused))
 
     @contextmanager
     def announcing(self, upstream: str) -> Iterator[None]:

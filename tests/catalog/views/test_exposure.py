@@ -23,7 +23,7 @@ def test_r32_an_entry_keeps_what_is_unknown() -> None:
 
 
 def test_r33_on_its_own_endpoint_an_entry_is_the_very_same() -> None:
-    data = Raw(b'{"name" : "x",  "n":1.50}')
+    data = Raw(b'{"name" : "x",  "n":1.50, "inputSchema": {"type":"object" }}')
     view = view_of({"a": {Kind.TOOLS: read_listing("a", Kind.TOOLS, [data])}}, endpoint="a")
     assert bytes(view.lists[Kind.TOOLS][0].entry) == bytes(data)
 
@@ -44,8 +44,8 @@ def test_resources_and_templates_are_exposed_by_uri_and_keep_their_names() -> No
 
 def test_overrides_name_title_and_describe() -> None:
     options = {"a": {"tools": {"overrides": {"x": {"name": "n", "title": "T", "description": "D"}}}}}
-    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, {"name": "x", "title": "old"})}}, options)
-    assert entries(view, Kind.TOOLS) == [{"name": "a__n", "title": "T", "description": "D"}]
+    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, tool("x", title="old"))}}, options)
+    assert entries(view, Kind.TOOLS) == [tool("a__n", title="T", description="D")]
     shown = view.find(Kind.TOOLS, "a__n")
     assert shown is not None
     assert shown.own == "x"
@@ -77,14 +77,14 @@ def test_what_a_tool_says_of_tasks_is_shown_to_callers_that_may_call_it_as_one()
 
 def test_an_entry_knows_which_parameters_of_its_tool_come_in_headers() -> None:
     space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
-    region = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    region = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     (shown,) = expose(space, Kind.TOOLS, listing(Kind.TOOLS, tool("t", inputSchema=region))).shown
     assert shown.mirrored == (MirroredParameter("Mcp-Param-Region", ("region",), "string"),)
 
 
 def test_of_a_definition_that_clients_must_reject_nothing_comes_in_headers() -> None:
     space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
-    broken = {"properties": {"region": {"type": "number", "x-mcp-header": "Region"}}}
+    broken = {"type": "object", "properties": {"region": {"type": "number", "x-mcp-header": "Region"}}}
     (shown,) = expose(space, Kind.TOOLS, listing(Kind.TOOLS, tool("t", inputSchema=broken))).shown
     assert shown.mirrored == ()
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
+from mcproxy.call.calls import Complete
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import LinkState, PushChannel, Retired, UnannouncedLists
 from mcproxy.gateway.gateway import Gateway
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
@@ -711,3 +714,44 @@ async def test_an_upstream_that_hangs_as_it_connects_delays_a_list_once() -> Non
         assert await h.listed(Kind.TOOLS) == ["well__run"]
         h.gateway.reconfigure(settings_of({"slow": {}, "well": {}}, list_wait=60), h.upstreams)
         assert await h.listed(Kind.PROMPTS) == []
+
+
+async def test_a_malformed_entry_is_left_out_told_once_and_called_all_the_same() -> None:
+    up = FakeUpstream("a", tools={}, prompts={}, resources={})
+    up.lists[Kind.TOOLS] = [
+        tool("good"),
+        tool("bad", title=7),
+        tool("odd", outputSchema={"type": "object", "required": 1}),
+    ]
+    up.lists[Kind.PROMPTS] = [{"name": "good"}, {"name": "bad", "arguments": "none"}]
+    up.lists[Kind.RESOURCES] = [resource("x:good"), resource("x:bad", size="large")]
+    for method in ("tools/call", "prompts/get", "resources/read"):
+        up.answers[method] = lambda call: complete(answered=call.method)
+    with capture_logs() as logs:
+        async with house(up) as h:
+            await h.ready()
+            assert await h.listed(Kind.TOOLS) == ["a__good"]
+            assert await h.listed(Kind.TOOLS, version=LATEST) == ["a__good", "a__odd"]
+            assert await h.listed(Kind.TOOLS, endpoint="a") == ["good"]
+            assert await h.listed(Kind.PROMPTS) == ["a__good"]
+            assert await h.listed(Kind.RESOURCES) == ["a+x:good"]
+            for version in (LATEST, LATEST_HANDSHAKE):
+                for name in ("a__bad", "a__odd"):
+                    assert isinstance(await h.call("tools/call", version=version, name=name), Complete)
+            assert isinstance(await h.call("prompts/get", name="a__bad"), Complete)
+            assert isinstance(await h.call("resources/read", uri="a+x:bad"), Complete)
+            count = h.metrics.hidden_entries.labels("a", "tools")._value.get()
+            told = {entry.name: entry.why for entry in h.gateway.catalogue("").refused}
+    hidden = [(line["list"], line["name"]) for line in logs if line["event"] == "an entry is not shown"]
+    assert sorted(hidden) == [("prompts", "bad"), ("resources", "x:bad"), ("tools", "bad"), ("tools", "odd")]
+    assert count == 2
+    assert "`$.title`" in told["bad"] or "`$.arguments`" in told["bad"]
+
+
+async def test_a_malformed_entry_that_the_policy_denies_is_unknown() -> None:
+    up = FakeUpstream("a", tools={})
+    up.lists[Kind.TOOLS] = [tool("bad", title=7), tool("good")]
+    policy = {"policy": {"default": "allow", "roles": {"everyone": {"deny": [{"upstreams": ["a"], "tools": ["bad"]}]}}}}
+    async with house(up, access=policy) as h:
+        await h.ready()
+        assert "Unknown tool" in error(await h.call("tools/call", name="a__bad")).message

@@ -1,0 +1,196 @@
+"""The shape that the protocol gives an entry of a list: tools, prompts, resources and templates (schema of each era).
+
+Clients that check what they read refuse a whole list for one entry of another shape. Members that the protocol does not
+know pass; repairs nothing but optional members that are null, which say what their absence says.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import inspect as shapes
+
+from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
+from mcproxy.protocol.methods import Kind
+
+MAX_DIGITS: Final = 4300
+"""Digits in a row of an entry: many a JSON parser reads no longer number, and refuses all of the message."""
+MAX_WHOLE: Final = 2**53
+"""The largest number with a fraction or an exponent that is read as an integer: beyond it, many have no one value."""
+MAX_FLAW: Final = 160
+"""Characters that are told of a flaw."""
+
+_NULL: Final = b"null"
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+_items = msgspec.json.Decoder(list[Raw])
+
+OptionalText = str | UnsetType
+OptionalBoolean = bool | UnsetType
+
+
+class AnyObject(msgspec.Struct):
+    """An object with any members."""
+
+
+class SchemaShape(msgspec.Struct):
+    """A JSON Schema, as far as the protocol says what is in it."""
+
+    dialect: OptionalText = msgspec.field(default=UNSET, name="$schema")
+
+
+class ObjectSchemaShape(SchemaShape, kw_only=True):
+    """A JSON Schema of objects.
+
+    2026-07-28 says nothing of `properties` and `required`, but "valid JSON Schema", of which they are a part (tools).
+    """
+
+    type: Literal["object"]
+    properties: dict[str, AnyObject | bool] | UnsetType = UNSET
+    required: list[str] | UnsetType = UNSET
+
+
+class IconShape(msgspec.Struct, rename="camel", kw_only=True):
+    src: str
+    mime_type: OptionalText = UNSET
+    sizes: list[str] | UnsetType = UNSET
+    theme: Literal["light", "dark"] | UnsetType = UNSET
+
+
+class AnnotationsShape(msgspec.Struct, rename="camel", kw_only=True):
+    audience: list[Literal["user", "assistant"]] | UnsetType = UNSET
+    priority: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    last_modified: OptionalText = UNSET
+
+
+class ToolAnnotationsShape(msgspec.Struct, rename="camel", kw_only=True):
+    title: OptionalText = UNSET
+    read_only_hint: OptionalBoolean = UNSET
+    destructive_hint: OptionalBoolean = UNSET
+    idempotent_hint: OptionalBoolean = UNSET
+    open_world_hint: OptionalBoolean = UNSET
+
+
+class ExecutionShape(msgspec.Struct, rename="camel", kw_only=True):
+    task_support: Literal["forbidden", "optional", "required"] | UnsetType = UNSET
+
+
+class ArgumentShape(msgspec.Struct):
+    name: str
+    title: OptionalText = UNSET
+    description: OptionalText = UNSET
+    required: OptionalBoolean = UNSET
+
+
+class EntryShape(msgspec.Struct, rename="camel", kw_only=True):
+    """What entries of all lists have."""
+
+    name: str
+    title: OptionalText = UNSET
+    description: OptionalText = UNSET
+    icons: list[IconShape] | UnsetType = UNSET
+    meta: AnyObject | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class ToolShape(EntryShape, rename="camel", kw_only=True):
+    input_schema: ObjectSchemaShape
+    output_schema: SchemaShape | UnsetType = UNSET
+    annotations: ToolAnnotationsShape | UnsetType = UNSET
+    execution: ExecutionShape | UnsetType = UNSET
+    """Of 2025-11-25 alone; SDKs read the lists of all revisions by one type, which has it."""
+
+
+class HandshakeToolShape(ToolShape, rename="camel"):
+    """2025-11-25, in which every schema of a tool is one of objects."""
+
+    output_schema: ObjectSchemaShape | UnsetType = UNSET
+
+
+class PromptShape(EntryShape):
+    arguments: list[ArgumentShape] | UnsetType = UNSET
+
+
+class TemplateShape(EntryShape, rename="camel", kw_only=True):
+    uri_template: str
+    mime_type: OptionalText = UNSET
+    annotations: AnnotationsShape | UnsetType = UNSET
+
+
+class ResourceShape(EntryShape, rename="camel", kw_only=True):
+    uri: str
+    mime_type: OptionalText = UNSET
+    size: int | float | UnsetType = UNSET
+    annotations: AnnotationsShape | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, float) and not (self.size.is_integer() and abs(self.size) <= MAX_WHOLE):
+            raise ValueError("Expected `int` as its size")
+        if _URI.match(self.uri) is None:
+            raise ValueError("Expected a scheme in its uri")
+
+
+class EntryRule:
+    """The shape of the entries of one list."""
+
+    def __init__(self, shape: type[EntryShape]) -> None:
+        self._decoder: msgspec.json.Decoder[EntryShape] = msgspec.json.Decoder(shape)
+        self._shape = shapes.type_info(shape)
+
+    def checked(self, entry: Raw) -> tuple[Raw, str | None]:
+        """The entry as clients can read it, and what they cannot read in it: a phrase; None where there is nothing."""
+        flaw = self._flaw(entry)
+        if flaw is not None and _NULL in bytes(entry):
+            repaired = _without_nulls(self._shape, entry)
+            if self._flaw(repaired) is None:
+                return repaired, None
+        return entry, flaw
+
+    def _flaw(self, entry: Raw) -> str | None:
+        if len(entry) > MAX_DIGITS and _LONG_NUMBER.search(bytes(entry)) is not None:
+            return f"clients cannot read it: a number of more than {MAX_DIGITS} digits"
+        try:
+            self._decoder.decode(entry)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return f"clients cannot read it: {error}"[:MAX_FLAW]
+        return None
+
+
+ENTRIES: Final = {
+    Kind.TOOLS: EntryRule(ToolShape),
+    Kind.PROMPTS: EntryRule(PromptShape),
+    Kind.RESOURCES: EntryRule(ResourceShape),
+    Kind.TEMPLATES: EntryRule(TemplateShape),
+}
+"""What the newest revision has of each list; skills are an extension's, which says itself what makes one invalid."""
+HANDSHAKE_TOOLS: Final = EntryRule(HandshakeToolShape)
+
+
+def _without_nulls(shape: Any, value: Raw) -> Raw:
+    """A JSON value without the optional members that are null, where its shape says which these are."""
+    match shape:
+        case shapes.UnionType(types=types):
+            inner = [each for each in types if isinstance(each, shapes.StructType | shapes.ListType)]
+            return _without_nulls(inner[0], value) if inner else value
+        case shapes.ListType(item_type=shapes.StructType() as item):
+            try:
+                return raw([_without_nulls(item, each) for each in _items.decode(value)])
+            except (msgspec.MsgspecError, RecursionError):
+                return value
+        case shapes.StructType(fields=fields):
+            known = {field.encode_name: field for field in fields}
+            try:
+                members = parse_object(value)
+            except InvalidMessage:
+                return value
+            kept = {
+                key: _without_nulls(known[key].type, member) if key in known else member
+                for key, member in members.items()
+                if key not in known or known[key].required or bytes(member) != _NULL
+            }
+            return raw(kept)
+        case _:
+            return value
