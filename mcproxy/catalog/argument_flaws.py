@@ -60,7 +60,7 @@ def _mistyped(known: _InputSchema, arguments: Params) -> Iterator[str]:
         schema = known.properties.get(name)
         kinds = schema.get("type") if isinstance(schema, dict) else None
         wanted = [kinds] if isinstance(kinds, str) else kinds
-        if not isinstance(wanted, list) or not all(kind in _HAS_TYPE for kind in wanted):
+        if not isinstance(wanted, list) or not all(isinstance(kind, str) and kind in _HAS_TYPE for kind in wanted):
             continue
         if not any(_HAS_TYPE[kind](value) for kind in wanted):
             yield f"{_named(name)} must be of type {' or '.join(wanted)}"
