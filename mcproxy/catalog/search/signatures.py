@@ -6,8 +6,10 @@ Written for models to read and never parsed: what a server wrote is shortened, a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +22,14 @@ MAX_ENUM: Final = 40
 """Characters of a choice of values; a longer one is given as its type."""
 MAX_NAME: Final = 64
 """Characters of a parameter's name."""
+MAX_TYPE: Final = 80
+"""Characters of a parameter's type; of a longer one the outermost part alone is given."""
+MAX_LEVELS: Final = 4
+"""References, arrays and alternatives within one another that are followed."""
+MAX_ALTERNATIVES: Final = 5
+"""Types that a parameter may have, beyond which it may have any."""
+
+ANY: Final = "any"
 
 _TYPES: Final = {
     "string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "object",
@@ -30,6 +40,8 @@ _TYPES: Final = {
 class _Schema(msgspec.Struct):
     properties: dict[str, Any] = {}
     required: list[Any] = []
+    defs: Any = msgspec.field(default=None, name="$defs")
+    definitions: Any = None
 
 
 class _ReadableTool(msgspec.Struct):
@@ -51,6 +63,8 @@ class ToolSummary(msgspec.Struct, frozen=True):
     properties: Mapping[str, Any]
     """The schemas of its parameters, by name."""
     required: frozenset[str]
+    definitions: Mapping[str, Any] = {}
+    """The schemas that others refer to, by place and name; a place may hold anything."""
 
 
 def summary(entry: Raw) -> ToolSummary:
@@ -63,7 +77,8 @@ def summary(entry: Raw) -> ToolSummary:
     except (msgspec.MsgspecError, RecursionError):
         schema = _Schema()
     required = frozenset(name for name in schema.required if isinstance(name, str))
-    return ToolSummary(_text(tool.title), _text(tool.description), schema.properties, required)
+    definitions = {"#/$defs": schema.defs, "#/definitions": schema.definitions}
+    return ToolSummary(_text(tool.title), _text(tool.description), schema.properties, required, definitions)
 
 
 def signature(name: str, entry: Raw) -> str:
@@ -88,23 +103,65 @@ def abridged(text: str, most: int) -> str:
 
 def _parameter(name: str, tool: ToolSummary) -> str:
     mark = "" if name in tool.required else "?"
-    return f"{abridged(name, MAX_NAME)}{mark}: {_type(tool.properties[name])}"
+    return f"{abridged(name, MAX_NAME)}{mark}: {_type(tool.properties[name], tool.definitions)}"
 
 
-def _type(schema: object) -> str:
+def _type(schema: object, definitions: Mapping[str, Any]) -> str:
+    for levels in (MAX_LEVELS, 1, 0):
+        found = "|".join(_types(schema, definitions, levels))
+        if len(found) <= MAX_TYPE:
+            return found
+    return ANY
+
+
+def _types(schema: object, definitions: Mapping[str, Any], levels: int) -> list[str]:
+    """The types that a value may have, each once; ANY alone where it may have others, or lies too deep."""
     if not isinstance(schema, dict):
-        return "any"
-    choice = schema.get("enum")
-    if isinstance(choice, list):
-        values = "|".join(json.dumps(value, ensure_ascii=True) for value in choice[:MAX_ENUM])
-        if len(values) <= MAX_ENUM:
-            return values
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        return "|".join(_TYPES.get(one, "any") for one in kind if isinstance(one, str)) or "any"
-    if kind == "array" and isinstance(items := schema.get("items"), dict) and isinstance(items.get("type"), str):
-        return f"list[{_TYPES.get(items['type'], 'any')}]"
-    return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
+        return [ANY]
+    reference, kinds = schema.get("$ref"), schema.get("type")
+    if (choice := _choice(schema)) is not None:
+        return [choice]
+    if kinds is None and isinstance(reference, str) and levels > 0:
+        return _types(_definition(reference, definitions), definitions, levels - 1)
+    alternatives = next((schema[key] for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list)), None)
+    if kinds is None and alternatives is not None:
+        if levels == 0 or len(alternatives) > MAX_ALTERNATIVES:
+            return [ANY]
+        return _union(_types(each, definitions, levels - 1) for each in alternatives)
+    named = kinds if isinstance(kinds, list) else [kinds]
+    if len(named) > len(_TYPES):
+        return [ANY]
+    return _union([_named_type(kind, schema, definitions, levels)] for kind in named)
+
+
+def _definition(reference: str, definitions: Mapping[str, Any]) -> object:
+    place, _, name = reference.rpartition("/")
+    known = definitions.get(place)
+    return known.get(unquote(name)) if isinstance(known, dict) else None
+
+
+def _union(types: Iterable[Sequence[str]]) -> list[str]:
+    found = dict.fromkeys(chain.from_iterable(types))
+    return [ANY] if ANY in found or not found else list(found)
+
+
+def _named_type(kind: object, schema: Mapping[str, Any], definitions: Mapping[str, Any], levels: int) -> str:
+    if kind == "array" and levels > 0 and (items := "|".join(_types(schema.get("items"), definitions, levels - 1))):
+        return _TYPES["array"] if items == ANY else f"{_TYPES['array']}[{items}]"
+    return _TYPES.get(kind, ANY) if isinstance(kind, str) else ANY
+
+
+def _choice(schema: Mapping[str, Any]) -> str | None:
+    """The values of an enumeration; None for what is none, or has more or others than fit."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(values, list) or not 0 < len(values) <= MAX_ENUM or any(map(_is_long, values)):
+        return None
+    shown = "|".join(json.dumps(value, ensure_ascii=True) for value in values)
+    return shown if len(shown) <= MAX_ENUM else None
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, dict | list) or (isinstance(value, str) and len(value) > MAX_ENUM)
 
 
 def _text(value: object) -> str:

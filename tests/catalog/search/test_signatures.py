@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.catalog.search.signatures import MAX_PARAMETERS, MAX_SUMMARY, abridged, signature, summary
+from mcproxy.catalog.search.signatures import MAX_PARAMETERS, MAX_SUMMARY, MAX_TYPE, abridged, signature, summary
 from mcproxy.protocol.jsonrpc import raw
 
 
-def line(name: str = "t", description: object = None, **schema: object) -> str:
+def line(name: str = "t", description: object = None, **schema: Any) -> str:
     return signature(name, raw({"name": name, "description": description, "inputSchema": schema}))
 
 
@@ -40,6 +42,51 @@ def test_required_parameters_come_first_and_others_have_a_mark() -> None:
 )
 def test_types_are_those_that_models_know_best(schema: object, shown: str) -> None:
     assert line(properties={"p": schema}, required=["p"]) == f"t(p: {shown})"
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "str|null"),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "str|int"),
+        ({"anyOf": [{"type": "string"}, {}]}, "any"),
+        ({"anyOf": [{"type": "string"}, {"type": "string", "format": "uri"}]}, "str"),
+        ({"anyOf": [{"$ref": "#/$defs/Color"}, {"type": "null"}], "default": None}, '"red"|"green"|null'),
+        ({"$ref": "#/$defs/Point"}, "object"),
+        ({"$ref": "#/definitions/Old"}, "bool"),
+        ({"$ref": "#/$defs/Missing"}, "any"),
+        ({"$ref": "https://example.com/schema"}, "any"),
+        ({"$ref": "#/$defs/Self"}, "any"),
+        ({"type": "array", "items": {"$ref": "#/$defs/Point"}}, "list[object]"),
+        ({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "list[str|null]"),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, "list[list[float]]"),
+        ({"type": ["array", "null"], "items": {"type": "integer"}}, "list[int]|null"),
+        ({"type": "array", "items": {"$ref": "#/$defs/Tree"}}, "list[list[list]]"),
+        ({"const": "only"}, '"only"'),
+        ({"type": "string", "enum": [{"a": 1}]}, "str"),
+        ({"anyOf": [{"type": "string"}] * 100}, "any"),
+        ({"type": ["string", {"a": 1}, ["x"], 5]}, "any"),
+        ({"type": {"a": 1}}, "any"),
+    ],
+)
+def test_references_alternatives_and_items_are_followed(schema: object, shown: str) -> None:
+    defs = {
+        "Color": {"enum": ["red", "green"]},
+        "Point": {"type": "object", "properties": {}},
+        "Self": {"$ref": "#/$defs/Self"},
+        "Tree": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+    }
+    known: dict[str, Any] = {"$defs": defs, "definitions": {"Old": {"type": "boolean"}}}
+    assert line(properties={"p": schema}, required=["p"], **known) == f"t(p: {shown})"
+
+
+def test_a_type_is_short_whatever_it_is_made_of() -> None:
+    defs = {f"D{level}": {"anyOf": [{"$ref": f"#/$defs/D{level + 1}"}] * 5} for level in range(9)}
+    wide: dict[str, Any] = {"$defs": defs}
+    many = {"anyOf": [{"enum": [f"a choice of thirty chars {letter}"]} for letter in "abcde"]}
+    for schema in ({"$ref": "#/$defs/D0"}, many):
+        shown = line(properties={"p": schema}, required=["p"], **wide)
+        assert len(shown) <= len("t(p: )") + MAX_TYPE
 
 
 def test_of_many_parameters_the_first_are_named() -> None:
