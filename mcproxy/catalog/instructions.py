@@ -23,21 +23,26 @@ class JoinedInstructions(NamedTuple):
     """All of them, where those that are shown are cut."""
 
 
-def joined(servers: Sequence[str], told: Sequence[tuple[str, str]], most: int) -> JoinedInstructions:
-    """What servers tell (`told`, by their names) in `most` characters; `servers` are all that the caller sees."""
+def joined(servers: Sequence[str], told: Sequence[tuple[str, str]], most: int, before: str = "") -> JoinedInstructions:
+    """What servers tell (`told`, by their names) in `most` characters; `servers` are all that the caller sees.
+
+    `before` comes first, whole, and counts, also among the characters of the directory.
+    """
     if not told:
-        return JoinedInstructions(None)
+        return JoinedInstructions(before or None)
+    start = f"{before}\n\n" if before else ""
+    most, of_directory = max(0, most - len(start)), DIRECTORY - len(start)
     whole = "\n\n".join(_section(name, text) for name, text in told)
-    if len(whole) <= min(most, DIRECTORY):
-        return JoinedInstructions(whole)
-    directory = _directory(servers, "", DIRECTORY)
+    if len(whole) <= min(most, of_directory):
+        return JoinedInstructions(start + whole)
+    directory = _directory(servers, "", of_directory)
     if len(directory) + 2 + len(whole) <= most:
-        return JoinedInstructions(f"{directory}\n\n{whole}")
-    directory = _directory(servers, f" {_WHERE}", min(DIRECTORY, most))
+        return JoinedInstructions(f"{start}{directory}\n\n{whole}")
+    directory = _directory(servers, f" {_WHERE}", min(of_directory, most))
     headings = sum(len(_section(name, "")) + 2 for name, _ in told)
     lengths = shares([len(text) for _, text in told], most - len(directory) - headings)
     parts = [_section(name, _cut(text, length)) for (name, text), length in zip(told, lengths, strict=True) if length]
-    return JoinedInstructions("\n\n".join([directory, *parts]), whole)
+    return JoinedInstructions(start + "\n\n".join([directory, *parts]), whole)
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.catalog.instructions import DIRECTORY, INSTRUCTIONS_URI, joined, shares
+from mcproxy.catalog.search.own_tools import HINT
 
 SHORT = [("git", "Be kind."), ("wiki", "Read first.")]
 LONG = [(f"server{number}", f"Word{number} " * 400) for number in range(3)]
@@ -69,6 +70,24 @@ def test_no_budget_is_exceeded_and_what_is_cut_says_so(told: list[tuple[str, str
     headings = sum(len(name) + 7 for name in names(told))
     assert len(shown or "") <= max(most, DIRECTORY + headings)
     assert (whole is not None) == (INSTRUCTIONS_URI in (shown or ""))
+
+
+@given(st.lists(texts, max_size=8), st.integers(256, 3000))
+def test_what_comes_before_is_whole_and_counts_and_the_directory_still_ends_where_hosts_cut(
+    told: list[tuple[str, str]], most: int
+) -> None:
+    shown, whole = joined(names(told), told, most, HINT)
+    without, _ = joined(names(told), told, max(0, most - len(HINT) - 2))
+    assert shown is not None
+    assert shown.startswith(HINT)
+    assert len(shown) <= max(most, len(HINT) + 2 + len(without or ""))
+    if whole is not None:
+        directory = shown.split("\n\n")[1]
+        assert len(HINT) + 2 + len(directory) <= DIRECTORY
+
+
+def test_without_instructions_what_comes_before_is_all() -> None:
+    assert joined(["a"], [], 2000, HINT) == (HINT, None)
 
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.integers(0, 200))

@@ -18,6 +18,12 @@ from mcproxy.protocol.tasks import Support
 FIND: Final = "find_tools"
 DESCRIBE: Final = "describe_tools"
 
+HINT: Final = (
+    "Tools are found with find_tools, described by describe_tools, and called with call_read, call_write or "
+    "call_destructive."
+)
+"""Comes first among the instructions of an endpoint with search: hosts cut long ones."""
+
 MAX_FOUND: Final = 50
 """Tools that one search may ask for."""
 MAX_DESCRIBED: Final = 20

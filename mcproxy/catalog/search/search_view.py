@@ -21,9 +21,6 @@ from mcproxy.protocol.jsonrpc import may_hold, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
 
-HINT: Final = "Tools are found with find_tools, and called with call_read, call_write or call_destructive."
-"""Comes first among the instructions."""
-
 _VISIBILITY: Final = b'"visibility"'
 
 
@@ -54,7 +51,6 @@ def searchable(view: View, version: str) -> View:
         unlisted=tuple(shown for shown in tools if shown.key not in listed),
         capabilities={**view.capabilities, "tools": raw({"listChanged": True})},
         refused=(*view.refused, *taken),
-        instructions=HINT if view.instructions is None else f"{HINT}\n\n{view.instructions}",
     )
 
 

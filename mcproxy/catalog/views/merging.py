@@ -11,6 +11,7 @@ from itertools import chain
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI, JoinedInstructions, joined
 from mcproxy.catalog.naming import GATEWAY, Layout, Space, to_all
+from mcproxy.catalog.search.own_tools import HINT
 from mcproxy.catalog.views.exposure import Exposure
 from mcproxy.catalog.views.offers import capabilities, working
 from mcproxy.catalog.views.view import Shown, View
@@ -56,11 +57,12 @@ def _keeps_results(layout: Layout) -> bool:
 def _instructions(
     layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]], max_characters: int
 ) -> JoinedInstructions:
-    """Those of one server as it gave them; those of several joined."""
+    """Those of one server as it gave them; those of several joined, and what is to be known of a search before them."""
     told = [(name, identity.instructions) for name, identity in known if identity and identity.instructions]
     if all(space.transparent for space in layout.spaces):
         return JoinedInstructions(told[0][1] if told else None)
-    return joined([space.upstream for space in layout.spaces], told, max_characters)
+    before = "" if layout.search is None else HINT
+    return joined([space.upstream for space in layout.spaces], told, max_characters, before)
 
 
 def _permitted(

@@ -5,10 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.catalog.instructions import INSTRUCTIONS_URI
+from mcproxy.catalog.naming import layouts
+from mcproxy.catalog.search.own_tools import HINT, SCHEMAS
+from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.snapshots import Listing
 from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Endpoint
 from tests.catalog.views.samples import identity, keys, listing, skill_entry, view_of
-from tests.fakes.upstream import tool
+from tests.fakes.upstream import settings_of, tool
 
 
 def test_entries_come_in_the_order_of_the_configuration_then_the_upstreams() -> None:
@@ -46,3 +51,15 @@ def test_skills_of_one_name_and_uri_are_kept_apart_by_their_servers() -> None:
     entry = skill_entry("skill://refunds")
     view = view_of({name: {Kind.SKILLS: listing(Kind.SKILLS, entry)} for name in "ab"})
     assert keys(view, Kind.SKILLS) == ["a+skill://refunds/SKILL.md", "b+skill://refunds/SKILL.md"]
+
+
+def test_instructions_of_an_endpoint_with_search_begin_with_its_tools_and_fit_what_hosts_read() -> None:
+    endpoint = Endpoint.model_validate({"discovery": "search"})
+    upstreams = settings_of({name: {} for name in "abc"}).upstreams
+    layout = layouts(upstreams, 64, {"agent": endpoint})["/agent"]
+    view = merge(layout, {name: identity(instructions=f"How to use {name}. " * 300) for name in "abc"}, {})
+    assert view.instructions is not None
+    assert all(name in view.instructions[:130] for name in SCHEMAS)
+    assert INSTRUCTIONS_URI in view.instructions[:512]
+    assert len(view.instructions) <= 2048
+    assert merge(layout, {}, {}).instructions == HINT
