@@ -22,7 +22,15 @@ from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.gateway.results.kept import KeptResults
-from mcproxy.gateway.results.shortening import MIN_TEXT, head_and_tail, shares, shortened_arrays, texts, with_text
+from mcproxy.gateway.results.shortening import (
+    MIN_TEXT,
+    compact,
+    head_and_tail,
+    shares,
+    shortened_arrays,
+    texts,
+    with_text,
+)
 from mcproxy.protocol.envelope import META, STRUCTURED
 from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
 from mcproxy.protocol.json_bounds import TooMany, parse_array
@@ -118,7 +126,7 @@ class ResultLimits(Component):
         entry = self._entry(call, *tool)
         if own is None:
             limit = max(limit, _hint(entry), _hint(result))
-        if size_of(result) <= limit:
+        if size_of({name: compact(value) for name, value in result.items()}) <= limit:
             return result
         shown, verdict = _Abridgement(self._kept, call, limit).of(result, entry.get(OUTPUT_SCHEMA))
         if verdict is not None:
@@ -160,8 +168,9 @@ class _Abridgement:
             return result, SizeVerdict.UNKEPT
         verdict: SizeVerdict | None = None
         notes: list[Raw] = []
-        if structured is not None and len(structured) > self._limit // 2:
-            cut = shortened_arrays(structured, schema, self._limit // 2)
+        measured = Raw(b"") if structured is None else compact(structured)
+        if structured is not None and len(measured) > self._limit // 2:
+            cut = shortened_arrays(measured, schema, self._limit // 2)
             uri = None if cut is None else self._kept.keep(self._call.caller, bytes(structured), "application/json")
             if cut is None:
                 verdict = SizeVerdict.STRUCTURED
@@ -173,7 +182,7 @@ class _Abridgement:
                 text = f"[arrays of the structured content are cut to their start; the whole is {uri} ...]"
                 notes += [_text(text), *self._link(uri, "application/json", len(structured))]
         found = list(texts(blocks))
-        room = max(self._limit - len(changes.get(STRUCTURED, structured or b"")), MIN_TEXT)
+        room = max(self._limit - len(changes.get(STRUCTURED, measured)), MIN_TEXT)
         for each, share in zip(found, shares([len(each.text) for each in found], room), strict=True):
             if share >= len(each.text) or len(each.text) <= MIN_TEXT:
                 continue

@@ -61,6 +61,14 @@ class _Candidate(NamedTuple):
         return sum(map(len, self.items)) + len(self.items) + 1
 
 
+def compact(value: Raw) -> Raw:
+    """A JSON value without the white space between its tokens: what is left is what a limit is about."""
+    try:
+        return Raw(msgspec.json.format(value, indent=-1))
+    except (msgspec.MsgspecError, RecursionError):
+        return value
+
+
 def shares(sizes: Sequence[int], room: int) -> list[int]:
     """Bytes for each of several texts, `room` together: short ones get what they need, the others equal parts."""
     given = [0] * len(sizes)
@@ -87,7 +95,7 @@ def boundary(text: bytes, at: int) -> int:
 
 
 def shortened_arrays(value: Raw, schema: Raw | None, room: int) -> Raw | None:
-    """A JSON value with its longest arrays cut to their start, in at most `room` bytes; None where that cannot be.
+    """A compact JSON value with its longest arrays cut to their start, in at most `room` bytes; None if that cannot be.
 
     Of a value that is valid under `schema`, what is returned is valid too. Without a schema any array may be cut.
     """

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from msgspec import Raw
 
+from mcproxy.call.calls import Complete
 from mcproxy.call.identity import Principal
+from mcproxy.gateway.results.shortening import compact
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
 from mcproxy.protocol.jsonrpc import size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.upstreams.upstream import ResultLimit
+from tests.depth import examples
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
 pytestmark = pytest.mark.anyio
@@ -112,6 +121,33 @@ async def test_arrays_of_structured_content_are_cut_as_far_as_the_output_schema_
         whole: Any = decoded(await h.call("resources/read", version=LATEST, uri=link["uri"]))["contents"]
         assert whole[0]["mimeType"] == "application/json"
         assert whole[0]["text"].startswith('{"rows":[0,1,2,')
+
+
+async def structured(value: Raw) -> dict[str, Raw]:
+    """What a caller gets of a result with that structured content."""
+    async with house(server({"content": [], "structuredContent": value}), options=LIMITED) as h:
+        await ready(h)
+        outcome = await h.call("tools/call", version=LATEST, name="up__get")
+        assert isinstance(outcome, Complete)
+        return dict(outcome.result)
+
+
+@hypothesis_settings(max_examples=examples(20))
+@given(st.lists(st.integers() | st.text(max_size=20) | st.just({"a": [1, {}]}), max_size=400), st.integers(0, 9))
+@example(["x"] * 800, 4)
+@example(["x"] * 1200, 9)
+def test_white_space_counts_nothing_and_what_is_not_cut_is_the_very_bytes(rows: list[object], indent: int) -> None:
+    pretty = Raw(json.dumps({"rows": rows}, indent=indent).encode())
+    plain = compact(pretty)
+    shown, of_plain = asyncio.run(structured(pretty)), asyncio.run(structured(plain))
+    if bytes(of_plain["structuredContent"]) == bytes(plain):
+        assert bytes(shown["structuredContent"]) == bytes(pretty)
+        assert bytes(shown["content"]) == b"[]"
+    else:
+        assert bytes(shown["structuredContent"]) == bytes(of_plain["structuredContent"])
+        assert len(shown["structuredContent"]) <= LIMIT // 2
+        link = json.loads(bytes(shown["content"]))[1]
+        assert link["size"] == len(pretty)
 
 
 async def test_structured_content_that_its_schema_keeps_from_being_cut_passes_whole_and_is_counted() -> None:
