@@ -6,14 +6,17 @@ be read are counted, and never guessed at.
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -23,6 +26,9 @@ MAX_ROWS: Final = 100_000
 """Rows that are kept apart; callers choose some of the names that make them. Further ones share one."""
 MAX_LINE: Final = 4 * 1024 * 1024
 """Bytes of a line; of a longer one the rest counts as lines that cannot be read."""
+MAX_ATTEMPTS: Final = 10
+"""Attempts to open all files of a log between two of its rotations."""
+GZIP: Final = ".gz"
 SLICE: Final = 250
 """Lines between two calls of `after_slice`: about a millisecond."""
 REMAINDER: Final = "(others)"
@@ -67,6 +73,9 @@ COLUMNS: Final[Mapping[str, Callable[[AuditLine], str]]] = {
 }
 
 _line = msgspec.json.Decoder(AuditLine)
+
+FilesOf = Callable[[Path, float | None], list[Path]]
+"""Lists the files of an audit log, as `audit_files` does."""
 
 
 @dataclass(slots=True)
@@ -143,32 +152,62 @@ def read_usage(
     *,
     max_rows: int = MAX_ROWS,
     after_slice: Callable[[], None] = lambda: None,
+    listed: FilesOf | None = None,
 ) -> UsageReport:
     """The usage in an audit log and its rotated files. Raises OSError where one of them cannot be read.
 
     `after_slice` is called after each SLICE of lines; what it raises ends the reading.
     """
     report = UsageReport(by, since, max_rows=max_rows)
-    for part in audit_files(file, since):
-        for number, text in enumerate(lines(part, report), 1):
-            report.add(text)
-            if number % SLICE == 0:
-                after_slice()
+    with ExitStack() as stack:
+        for path, stream in _opened(file, since, listed or audit_files, stack):
+            for number, text in enumerate(lines(path, stream, report), 1):
+                if path == file and not text.endswith(b"\n"):
+                    break  # The gateway is writing it.
+                report.add(text)
+                if number % SLICE == 0:
+                    after_slice()
     return report
 
 
 def audit_files(file: Path, since: float | None = None) -> list[Path]:
-    """An audit log and what was rotated away of it, compressed or not; without files that ended before `since`."""
+    """An audit log and what was rotated away of it, compressed or not; without files that ended before `since`.
+
+    Where a file is there compressed and as it was, it is being compressed: the whole one counts.
+    """
     name = re.compile(re.escape(file.name) + r"([.-][\w.-]+)?")
     found = [path for path in sorted(file.parent.glob(f"{file.name}*")) if name.fullmatch(path.name)]
-    return [path for path in found if path.is_file() and (since is None or path.stat().st_mtime >= since)]
+    whole = [path for path in found if path.suffix != GZIP or path.with_suffix("") not in found]
+    return [path for path in whole if path.is_file() and (since is None or path.stat().st_mtime >= since)]
 
 
-def lines(file: Path, report: UsageReport) -> Iterator[bytes]:
+def _opened(file: Path, since: float | None, listed: FilesOf, stack: ExitStack) -> Iterable[tuple[Path, BinaryIO]]:
+    """All files of the log as they were at one moment, open: whoever renames or removes one changes nothing any more.
+
+    Raises OSError where they are rotated each time before all are open.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        with ExitStack() as attempt:
+            try:
+                opened = [(path, attempt.enter_context(path.open("rb"))) for path in listed(file, since)]
+                by_identity = {_identity(os.fstat(stream.fileno())): (path, stream) for path, stream in opened}
+                if by_identity.keys() == {_identity(path.stat()) for path in listed(file, since)}:
+                    stack.push(attempt.pop_all())
+                    return by_identity.values()
+            except FileNotFoundError:
+                continue
+    raise OSError(errno.EAGAIN, "its files are renamed again and again")
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def lines(path: Path, stream: BinaryIO, report: UsageReport) -> Iterator[bytes]:
     """The lines of one file, without its empty ones; a compressed file that is cut short ends there."""
-    with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
+    with gzip.open(stream, "rb") if path.suffix == GZIP else stream as text_of:
         try:
-            while text := stream.readline(MAX_LINE):
+            while text := text_of.readline(MAX_LINE):
                 if text.strip():
                     yield text
         except (EOFError, gzip.BadGzipFile, zlib.error):

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.access.audit.usage import COLUMNS, MAX_ROWS, REMAINDER, UsageReport, audit_files, never_called, read_usage
+from mcproxy.access.audit.usage import (
+    COLUMNS,
+    MAX_ROWS,
+    REMAINDER,
+    SLICE,
+    UsageReport,
+    audit_files,
+    never_called,
+    read_usage,
+)
 
 NOON = "2026-11-22T12:00:00.000+00:00"
 AT_NOON = 1795348800.0
@@ -96,6 +105,62 @@ def test_a_compressed_file_that_is_cut_short_says_so(log: Path) -> None:
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert read_usage(tmp_path / "none.jsonl", ["principal"]).total.calls == 0
+
+
+def rotate(log: Path) -> None:
+    """As logrotate does: each file gets the next number, and the gateway begins a new one."""
+    for number in range(9, 0, -1):
+        before = log.with_name(f"{log.name}.{number}")
+        if before.exists():
+            before.rename(log.with_name(f"{log.name}.{number + 1}"))
+    log.rename(log.with_name(f"{log.name}.1"))
+    log.write_bytes(line(bytes_out=1000))
+
+
+def test_a_rotation_while_it_is_read_counts_nothing_twice_and_loses_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    log.write_bytes(line(bytes_out=1) * (SLICE + 1))
+    log.with_name("audit.jsonl.1").write_bytes(line(bytes_out=10) * (SLICE + 1))
+    log.with_name("audit.jsonl.2").write_bytes(line(bytes_out=100))
+    total = read_usage(log, ["principal"], after_slice=lambda: rotate(log)).total
+    assert (total.calls, total.bytes_out) == (2 * (SLICE + 1) + 1, 11 * (SLICE + 1) + 100)
+
+
+def test_a_rotation_while_its_files_are_opened_counts_nothing_twice_and_loses_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    log.write_bytes(line(bytes_out=1))
+    log.with_name("audit.jsonl.1").write_bytes(line(bytes_out=10))
+    rotations = [3, 2, 1]
+
+    def listed(file: Path, since: float | None) -> list[Path]:
+        found = audit_files(file, since)
+        if rotations:
+            rotations.pop()
+            rotate(log)
+        return found
+
+    total = read_usage(log, ["principal"], listed=listed).total
+    assert (total.calls, total.bytes_out) == (5, 3011)
+
+
+def test_a_log_whose_files_never_stay_is_not_guessed_at(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    log.write_bytes(line())
+    with pytest.raises(OSError, match="again and again"):
+        read_usage(log, ["principal"], listed=lambda file, since: [file.with_name("gone")])
+
+
+def test_a_file_that_is_being_compressed_counts_once(log: Path) -> None:
+    log.with_name("audit.jsonl.1.gz").write_bytes(gzip.compress(line(bytes_out=7))[:-9])
+    found = read_usage(log, ["principal"])
+    assert (found.total.calls, found.total.bytes_out, found.unreadable) == (6, 222, 0)
+
+
+def test_a_line_that_is_being_written_does_not_count_yet(log: Path) -> None:
+    whole = read_usage(log, ["principal"]).total
+    log.write_bytes(log.read_bytes() + line()[:-20])
+    found = read_usage(log, ["principal"])
+    assert (found.total, found.unreadable) == (whole, 0)
 
 
 texts = st.text(max_size=5)
