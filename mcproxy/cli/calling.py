@@ -177,7 +177,7 @@ async def call(settings: Settings, name: str, pairs: dict[str, str], whole: List
         if as_json:
             print_json(found)
         else:
-            print_out(tool_text(found))
+            print_out(tool_text(found), lines=True)
         return ExitCode.FAILED if found.get("isError") is True else ExitCode.OK
 
     return await _ask(settings, Kind.TOOLS, name, request, show)
@@ -299,7 +299,7 @@ def print_contents(result: ListedEntry) -> None:
     """Prints a resource's contents: text as text, bytes unchanged but never to a terminal."""
     for content in result.get("contents", []):
         if "text" in content:
-            print_out(str(content["text"]))
+            print_out(str(content["text"]), lines=True)
             continue
         data = _bytes(content.get("blob", ""))
         if sys.stdout.isatty():

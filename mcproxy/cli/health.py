@@ -44,7 +44,7 @@ def health(configuration: Configuration, *, ready: bool) -> int:
             return ExitCode.FAILED if ready else ExitCode.OK
         print_err(f"{host}:{listener.port} does not answer: {error}")
         return ExitCode.FAILED
-    print_out(text)
+    print_out(text, lines=True)
     return ExitCode.OK if status == http.client.OK else ExitCode.FAILED
 
 

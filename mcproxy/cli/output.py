@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcproxy import __version__
-from mcproxy.cli.terminal import printable
+from mcproxy.cli.terminal import printable, printable_line
 from mcproxy.settings import Settings
 
 
@@ -23,14 +23,14 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def print_err(text: str) -> None:
-    """Prints a text to stderr."""
-    stderr().print(Text(printable(text)), soft_wrap=True)
+def print_err(text: str, *, lines: bool = False) -> None:
+    """Prints a line to stderr; `lines` says that its line breaks are meant, and not part of some name in it."""
+    stderr().print(Text(printable(text) if lines else printable_line(text)), soft_wrap=True)
 
 
-def print_out(text: str) -> None:
-    """Prints a text to stdout."""
-    _stdout().print(Text(printable(text)), soft_wrap=True)
+def print_out(text: str, *, lines: bool = False) -> None:
+    """Prints a line to stdout, or lines, as `print_err` does."""
+    _stdout().print(Text(printable(text) if lines else printable_line(text)), soft_wrap=True)
 
 
 def print_json(value: object) -> None:
@@ -48,7 +48,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(printable_line(cell)) for cell in row))
     console.print(table)
 
 

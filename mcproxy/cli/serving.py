@@ -39,7 +39,7 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
     log_warnings(configuration)
     rlimits.raise_limit()
     if over_stdio and sys.stdin.isatty():
-        print_err(stdio_hint([*own_command(), "serve", "--stdio", "--config", str(path.absolute())]))
+        print_err(stdio_hint([*own_command(), "serve", "--stdio", "--config", str(path.absolute())]), lines=True)
     run((_serve_stdio if over_stdio else _serve_http)(configuration, load))
 
 
@@ -74,7 +74,7 @@ async def _serve_stdio(configuration: Configuration, load: Callable[[], Configur
 def _started(app: App, url: str, status_page: str | None) -> None:
     settings = app.settings
     if stderr().is_terminal or settings.proxy.log_format == "console":
-        print_err(banner(url, settings, status_page))
+        print_err(banner(url, settings, status_page), lines=True)
     else:
         log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
     _begin_collections()

@@ -29,6 +29,11 @@ ELICITATION: Final = "elicitation"
 MAX_ATTEMPTS: Final = 5
 """Attempts that a person has to enter a valid value."""
 
+REPLACEMENT: Final = "\ufffd"
+"""Stands for a character that is not printed."""
+_LINE_BREAKS: Final = frozenset({"Zl", "Zp"})
+"""Categories of U+2028 and U+2029."""
+
 Prompt = Callable[[str], str]
 """Asks the person and returns the line; raises EOFError at the end of input."""
 
@@ -68,7 +73,7 @@ class Terminal:
 
     def _show_progress(self, params: Params) -> None:
         values = _plain(params)
-        total, message = values.get("total"), printable(str(values.get("message", "")))
+        total, message = values.get("total"), printable_line(str(values.get("message", "")))
         if not self._console.is_terminal:
             of = f" of {total}" if total is not None else ""
             self._line(f"progress: {values.get('progress')}{of} {message}".rstrip())
@@ -114,7 +119,7 @@ class Terminal:
 
     def _ask_value(self, name: str, shape: dict[str, Any]) -> object:
         """The value that the person entered; None where it was left out."""
-        label = printable(str(shape.get("title") or name))
+        label = printable_line(str(shape.get("title") or name))
         hint = shape.get("description") or ", ".join(choices(shape))
         default = shape.get("default")
         suffix = (f" ({printable(str(hint))})" if hint else "") + (f" [{default}]" if default is not None else "")
@@ -130,13 +135,13 @@ class Terminal:
 
     def _question(self, prompt: str) -> str:
         assert self._ask_line is not None, "asked before"
-        line = self._ask_line(printable(prompt)).strip()
+        line = self._ask_line(printable_line(prompt)).strip()
         if line == "!":
             raise _Declined
         return line
 
     def _line(self, text: str) -> None:
-        self._console.print(Text(printable(text)), soft_wrap=True)
+        self._console.print(Text(printable_line(text)), soft_wrap=True)
 
 
 class _Declined(Exception):
@@ -170,8 +175,18 @@ def choices(shape: dict[str, Any]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text with control characters replaced, so that it cannot move the cursor."""
-    return "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "\ufffd" for char in text)
+    """The text with control characters replaced, so that it cannot move the cursor; its lines stay lines."""
+    return "".join(char if char in "\n\t" or not _is_control(char) else REPLACEMENT for char in text)
+
+
+def printable_line(text: str) -> str:
+    """The same in one line: what a server is called, or says, cannot pass for a line of the gateway's own."""
+    return printable(text).replace("\n", REPLACEMENT)
+
+
+def _is_control(char: str) -> bool:
+    category = unicodedata.category(char)
+    return category[0] == "C" or category in _LINE_BREAKS
 
 
 def line_reader(console: Console) -> Prompt | None:

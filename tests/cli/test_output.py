@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mcproxy.cli.output import banner, print_table, stdio_hint
+from mcproxy.cli.output import banner, print_err, print_out, print_table, stdio_hint
 from mcproxy.settings import Settings
 
 
@@ -42,3 +42,20 @@ def test_who_starts_by_hand_what_a_host_starts_is_given_what_to_paste() -> None:
     assert json.loads(said.splitlines()[-1]) == {
         "mcpServers": {"mcproxy": {"command": "/bin/mcproxy", "args": ["serve", "--stdio"]}}
     }
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r\n", "\r", "\v", "\f", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_a_name_with_line_breaks_forges_no_line(break_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"git{break_}evil: approved\x1b[2K"
+    print_out(f"{name} is hidden")
+    print_err(f"{name} is hidden")
+    print_table(("name",), [(name,)])
+    shown = capsys.readouterr()
+    for text, count in ((shown.out, 2), (shown.err, 1)):
+        assert len(text.splitlines()) == text.count("\n") == count
+        assert "\x1b" not in text
+
+
+def test_lines_that_are_meant_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    print_out("a: 1\nb: 2", lines=True)
+    assert capsys.readouterr().out == "a: 1\nb: 2\n"

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.cli.terminal import Prompt, Terminal, printable
+from mcproxy.cli.terminal import Prompt, Terminal, printable, printable_line
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS
 from tests.timeouts import GUARD
@@ -117,7 +117,8 @@ async def test_progress_is_a_bar_on_a_terminal() -> None:
 async def test_a_servers_words_cannot_take_the_terminal_over() -> None:
     said = notified(LOG_MESSAGE, {"level": raw("error"), "data": raw("\x1b[2J[bold]gone[/bold]\r")}, terminal=True)
     assert said == "error: \ufffd[2J[bold]gone[/bold]\ufffd\n"
-    assert printable("a\x9b\u202eb\n\tc") == "a\ufffd\ufffdb\n\tc"
+    assert printable("a\x9b\u202eb\n\tc\u2028") == "a\ufffd\ufffdb\n\tc\ufffd"
+    assert printable_line("a\x9bb\n\tc") == "a\ufffdb\ufffd\tc"
 
 
 async def test_what_is_no_news_for_a_person_is_not_shown() -> None:

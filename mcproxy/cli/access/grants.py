@@ -109,7 +109,7 @@ async def _log_in_by_redirect(
     """Raises TimeoutError, or one of OAUTH_FAILURES."""
     async with _redirects(port) as (uri, redirects):
         begun, url = await flow.begin_login(found, uri, document_url)
-        print_err(f"Log in to {flow.upstream} here:\n\n{url}\n")
+        _print_apart(f"Log in to {flow.upstream} here:", url)
         redirected = await _redirected(redirects, url, open_url)
         return await flow.finish_login(begun, found.server, redirected)
 
@@ -117,10 +117,10 @@ async def _log_in_by_redirect(
 async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str | None, sleep: Sleep) -> Grant:
     """Raises one of OAUTH_FAILURES."""
     begun = await flow.begin_device_login(found, document_url)
-    print_err(f"Log in to {flow.upstream}: open this on any device\n\n{begun.verification_uri}\n")
-    print_err(f"and enter the code {begun.user_code}\n")
+    _print_apart(f"Log in to {flow.upstream}: open this on any device", begun.verification_uri)
+    _print_apart(f"and enter the code {begun.user_code}")
     if begun.verification_uri_complete is not None:
-        print_err(f"or open this, and compare the code:\n\n{begun.verification_uri_complete}\n")
+        _print_apart("or open this, and compare the code:", begun.verification_uri_complete)
     return await flow.finish_device_login(begun, found.server, sleep)
 
 
@@ -252,3 +252,10 @@ async def _redirected(brought: asyncio.Queue[Redirected], url: str, open_url: Op
             tasks.start_soon(by_browser)
             tasks.start_soon(by_hand)
         return found[0]
+
+
+def _print_apart(*lines: str) -> None:
+    """Prints lines to stderr with an empty one after each."""
+    for line in lines:
+        print_err(line)
+        print_err("")

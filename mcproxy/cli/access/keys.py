@@ -32,8 +32,9 @@ def add(name: str, roles: Sequence[str], expires_in: str | None, *, as_json: boo
         print_json({"key": key, **snippet})
         return
     print_out(key)
-    print_out("\n# The configuration knows it by this; a second one for the same caller goes below the first.")
-    print_out(yaml.safe_dump(snippet, sort_keys=False, allow_unicode=True).rstrip())
+    print_out("")
+    print_out("# The configuration knows it by this; a second one for the same caller goes below the first.")
+    print_out(yaml.safe_dump(snippet, sort_keys=False, allow_unicode=True).rstrip(), lines=True)
 
 
 def _check(kind: TypeAdapter[T], value: str, what: str) -> T:

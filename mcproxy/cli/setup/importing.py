@@ -19,7 +19,7 @@ def import_(sources: Sequence[str], output: Path | None) -> None:
     """Prints or writes the configuration, and says which steps remain. Raises ConfigurationError."""
     if output is None:
         imported = import_servers(sources, Path.cwd())
-        print_out(imported.render().rstrip())
+        print_out(imported.render().rstrip(), lines=True)
     else:
         env_file = output.absolute().parent / ENV_FILE
         before = read(env_file) or ""
