@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ConfigurationError as error:
         from mcproxy.cli.output import print_err
 
-        print_err(str(error), lines=True)
+        print_err(str(error))
         sys.exit(ExitCode.INPUT)
     sys.exit(ExitCode.OK)
 
@@ -187,7 +187,7 @@ def lock_(
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what differs from the lock file.")] = False,
 ) -> None:
-    """Approve the tools, prompts, resource templates and instructions that upstreams offer now (access.pins)."""
+    """Approve the tools, prompts, templates, skills and instructions that upstreams offer now (access.pins)."""
     from mcproxy.cli.access.lock import LockMode, lock
     from mcproxy.configuration.loading import find
 

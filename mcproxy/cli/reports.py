@@ -43,6 +43,7 @@ class UpstreamReport:
     """Exposed names that are not `{prefix}__{name}`, by the upstream's own names."""
     refused: dict[str, str]
     """Entries that are hidden from callers, with the reason."""
+    skills: int = 0
     asks: bool = False
     """Whether it asked for input (sampling, elicitation, roots) on the connection that all callers share."""
     findings: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ def reports(
             error=status.error,
             renamed={entry.name: entry.exposed for entry in view.renamed if entry.upstream == status.name},
             refused={entry.name: entry.why for entry in view.refused if entry.upstream == status.name},
+            skills=counts[status.name, Kind.SKILLS],
             asks=status.asks,
         )
         for status in statuses
@@ -78,6 +80,8 @@ def reports(
 
 def report_row(report: UpstreamReport) -> tuple[str, ...]:
     offers = f"{report.tools} tools, {report.resources + report.templates} resources, {report.prompts} prompts"
+    if report.skills:
+        offers += f", {report.skills} skills"
     return (
         report.name,
         "ready" if report.ok else "failed",
@@ -127,7 +131,7 @@ async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
         await app.settled()
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
-        scanned = findings(settings, app.gateway.offered())
+        scanned = await findings(settings, app, app.gateway.offered())
     told = {report.name: tuple(str(one) for one in scanned if one.upstream == report.name) for report in found}
     found = [dataclasses.replace(report, findings=told[report.name]) for report in found]
     if as_json:

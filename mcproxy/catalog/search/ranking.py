@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, repeat
 from math import log
@@ -20,6 +20,10 @@ from mcproxy.protocol.memo import remember_short
 
 MAX_TEXT: Final = 4096
 """Characters of a field or a query that are read."""
+STEP: Final = 50
+"""Tools that are taken into an index before other calls have their turn: some two milliseconds."""
+POSTINGS_OF_STEP: Final = 5000
+"""Postings that are weighed before other calls have theirs."""
 MAX_QUERY_TERMS: Final = MAX_TERMS
 _LONGEST_REMEMBERED: Final = 64
 """Characters of a part of a text whose stems are remembered."""
@@ -102,24 +106,46 @@ class ToolIndex:
 
     def __init__(self, terms: Sequence[Sequence[Counter[str]]]) -> None:
         """`terms` are the counted stems of each tool, by field, as `terms_of` gives them."""
+        for _ in self._build(terms):
+            pass
+
+    @classmethod
+    def in_steps(cls, terms: Sequence[Sequence[Counter[str]]]) -> Generator[None, None, ToolIndex]:
+        """The same index, made in steps of a few milliseconds: it is what the generator returns."""
+        made = cls.__new__(cls)
+        yield from made._build(terms)
+        return made
+
+    def _build(self, terms: Sequence[Sequence[Counter[str]]]) -> Iterator[None]:
+        """Yields after each STEP of tools, and of postings."""
         self.size = len(terms)
-        lengths = [[counts.total() for counts in tool] for tool in terms]
+        lengths: list[list[int]] = []
+        for position, tool in enumerate(terms):
+            if position % STEP == 0:
+                yield
+            lengths.append([counts.total() for counts in tool])
         averages = [sum(column) / max(1, len(terms)) or 1.0 for column in zip(*lengths, strict=True)]
         frequencies: dict[str, dict[int, float]] = {}
         for position, tool in enumerate(terms):
+            if position % STEP == 0:
+                yield
             for field, counts, length, average in zip(FIELDS, tool, lengths[position], averages, strict=True):
                 worth = field.weight / (1 - field.length + field.length * length / average) if counts else 0.0
                 for term, count in counts.items():
                     found = frequencies.setdefault(term, {})
                     found[position] = found.get(position, 0.0) + count * worth
-        self._postings: dict[str, Postings] = {
-            term: _impacts(found, _rarity(len(terms), len(found))) for term, found in frequencies.items()
-        }
+        self._postings: dict[str, Postings] = {}
         self._with_synonyms: dict[str, Postings] = {}
         """Those that were asked for: at most one for each word of `_VERBS`."""
-        self._bounds = UpperBounds(
-            self.size, max((impact for found in self._postings.values() for impact in found.values()), default=1.0)
-        )
+        greatest, scored = 0.0, 0
+        for term, found in frequencies.items():
+            self._postings[term] = impacts = _impacts(found, _rarity(len(terms), len(found)))
+            greatest = max(greatest, max(impacts.values()))
+            scored += len(found)
+            if scored >= POSTINGS_OF_STEP:
+                scored = 0
+                yield
+        self._bounds = UpperBounds(self.size, greatest or 1.0)
 
     def search(self, query: str, limit: int) -> list[int]:
         """The positions of the best `limit` tools, the best first; those that share no word with the query are none."""

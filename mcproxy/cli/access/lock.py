@@ -1,6 +1,7 @@
 """`mcproxy lock`: record what upstreams offer as approved, or report how it differs from what was approved.
 
-Connects to every upstream and calls nothing. What was approved of an upstream that does not answer is kept.
+Connects to every upstream, reads the files of its skills for the scan, and calls nothing. What was approved of an
+upstream that does not answer is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import typer
 
 from mcproxy.access.pins import differences
 from mcproxy.access.scanning import DefinitionFinding, scan
-from mcproxy.app import running
+from mcproxy.app import App, running
+from mcproxy.cli.access.skill_texts import skill_texts
 from mcproxy.cli.output import print_err, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.lock import FILE_NAME, read, render
@@ -68,6 +70,7 @@ async def offered(settings: Settings, before: Lock) -> Offered:
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
         now = app.gateway.offered()
+        scanned = await findings(settings, app, now)
     configured = {spec.name for spec in settings.upstreams}
     kept = {name: approved for name, approved in before.items() if name in configured}
     on_demand = {spec.name for spec in settings.upstreams if spec.start == "on_demand"}
@@ -77,13 +80,15 @@ async def offered(settings: Settings, before: Lock) -> Offered:
         if approved is not None
     }
     silent = tuple(name for name, approved in now.items() if approved is None)
-    return Offered({**kept, **known}, silent, tuple(findings(settings, now)))
+    return Offered({**kept, **known}, silent, tuple(scanned))
 
 
-def findings(settings: Settings, offered: Mapping[str, Approved | None]) -> list[DefinitionFinding]:
-    """What a scan of all definitions finds, where upstreams answered."""
+async def findings(settings: Settings, app: App, offered: Mapping[str, Approved | None]) -> list[DefinitionFinding]:
+    """What a scan of all definitions finds, and of the files of skills, where upstreams answered."""
     known = {name: approved for name, approved in offered.items() if approved is not None}
-    return scan(known, {spec.name: spec.prefix for spec in settings.upstreams})
+    seconds = max((spec.timeouts.list for spec in settings.upstreams), default=0)
+    texts = await skill_texts(app.fleet.upstreams, known, seconds)
+    return scan(known, {spec.name: spec.prefix for spec in settings.upstreams}, texts)
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.search.ranking import MAX_QUERY_TERMS, MAX_TEXT, ToolIndex, ToolText, stems, terms_of
+from mcproxy.catalog.search.ranking import (
+    MAX_QUERY_TERMS,
+    MAX_TEXT,
+    POSTINGS_OF_STEP,
+    STEP,
+    ToolIndex,
+    ToolText,
+    stems,
+    terms_of,
+)
 
 TOOLS = {
     "log": ToolText("git_log", description="Shows the history of commits.", parameters="repo limit"),
@@ -178,3 +188,38 @@ def test_the_same_search_finds_the_same_each_time() -> None:
     first = index.search("delete a file", 5)
     assert first == [1, 0, 3, 2]
     assert index.search("delete a file", 5) == first
+
+
+class WatchedTools(list[tuple[Counter[str], ...]]):
+    """Counts the tools that are read from it."""
+
+    def __init__(self, tools: Iterable[tuple[Counter[str], ...]]) -> None:
+        super().__init__(tools)
+        self.read = 0
+
+    def __iter__(self) -> Iterator[tuple[Counter[str], ...]]:
+        for tool in super().__iter__():
+            self.read += 1
+            yield tool
+
+
+def test_an_index_is_made_in_steps_of_few_tools_and_is_the_same() -> None:
+    tools = WatchedTools(terms_of(ToolText(f"tool_{number}", f"word{number % 7}")) for number in range(5 * STEP))
+    steps, seen = ToolIndex.in_steps(tools), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as made:
+            index = made.value
+            break
+        assert tools.read - seen <= STEP
+        seen = tools.read
+    assert tools.read == 2 * len(tools)
+    assert index.search("word3", 10) == ToolIndex(tools).search("word3", 10) != []
+
+
+def test_postings_are_weighed_in_steps_too() -> None:
+    words = " ".join(f"word{letter}" for letter in "bcdfghjklm")
+    tools = [terms_of(ToolText(words)) for _ in range(POSTINGS_OF_STEP // 5)]
+    alone = 2 * -(-len(tools) // STEP)
+    assert len(list(ToolIndex.in_steps(tools))) == alone + 2

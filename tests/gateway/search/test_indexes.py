@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from mcproxy.catalog.naming import Layout
-from mcproxy.catalog.search.ranking import ToolIndex, ToolText, terms_of
+from mcproxy.catalog.search.ranking import STEP, ToolIndex, ToolText, terms_of
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.search.indexes import SLICE, SearchableView, SearchIndexes, text_of
 from mcproxy.protocol.jsonrpc import raw
@@ -73,6 +73,22 @@ async def test_a_view_of_many_tools_is_indexed_in_slices() -> None:
     names = [f"tool_{number}" for number in range(3 * SLICE)]
     found = await SearchIndexes().of(view(*names))
     assert found.words.search("74", 5) == [74]
+
+
+async def test_other_calls_have_their_turn_while_an_index_is_made() -> None:
+    tools, turns, is_made = 4 * STEP, 0, False
+
+    async def count() -> None:
+        nonlocal turns
+        while not is_made:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        await SearchIndexes().of(view(*(f"tool_{number}" for number in range(tools))))
+        is_made = True
+    assert turns > tools // SLICE + tools // STEP  # of twice as many for the second
 
 
 async def test_the_least_recently_used_index_goes_when_there_are_too_many_tools() -> None:
