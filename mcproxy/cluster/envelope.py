@@ -10,6 +10,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -65,8 +66,30 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True):
     envelope: HopEnvelope
 
 
+def _fault(sentence: str) -> str:
+    """A sentence that stands among the errors (docs/reference/errors.md)."""
+    return sentence
+
+
+class EnvelopeFault(Enum):
+    """Why an envelope is refused: all that its sender is told, and operators of both replicas."""
+
+    SECRET = _fault("it was sealed with no secret that the receiver has (proxy.secret)")
+    VERSION = _fault("it is of another version of mcproxy")
+    RECEIVER = _fault("it is for another replica, or for the receiver before it was restarted (cluster.advertise)")
+    CLOCK = _fault("it has expired, or the clocks of the replicas differ by more than ten seconds")
+    BODY = _fault("the body beside it is another")
+    REPLAY = _fault("it came before")
+    UNTOLD = _fault("it does not say why")
+    """Of a receiver of another version."""
+
+
 class RefusedEnvelope(Exception):
-    """Not sealed with our secret, for another replica, expired, replayed, or beside another body."""
+    """The text is that of the fault."""
+
+    def __init__(self, fault: EnvelopeFault) -> None:
+        super().__init__(fault.value)
+        self.fault: Final = fault
 
 
 _decoder = msgspec.json.Decoder(_Sealed)
@@ -89,18 +112,20 @@ class Envelopes:
         return self._sealer.seal(_PURPOSE, _encoder.encode(sealed)).encode()
 
     def open(self, token: bytes, body: bytes) -> HopEnvelope:
-        """The envelope that came with `body`, once. Raises RefusedEnvelope, with a sentence for operators."""
+        """The envelope that came with `body`, once. Raises RefusedEnvelope."""
         try:
             sealed = _decoder.decode(self._sealer.open(_PURPOSE, token.decode()))
-        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise RefusedEnvelope("it was not sealed with our secret") from error
+        except (Unsealable, UnicodeDecodeError) as error:
+            raise RefusedEnvelope(EnvelopeFault.SECRET) from error
+        except msgspec.MsgspecError as error:
+            raise RefusedEnvelope(EnvelopeFault.VERSION) from error
         now = self._wall()
         if sealed.receiver != self._sealer.label:
-            raise RefusedEnvelope("it is for another replica, or for this one before it was restarted")
+            raise RefusedEnvelope(EnvelopeFault.RECEIVER)
         if not now <= sealed.expires <= now + 2 * LIFETIME:
-            raise RefusedEnvelope("it has expired, or the replicas' clocks differ")
+            raise RefusedEnvelope(EnvelopeFault.CLOCK)
         if sealed.body != _digest(body):
-            raise RefusedEnvelope("the body beside it is another")
+            raise RefusedEnvelope(EnvelopeFault.BODY)
         self._take(sealed.nonce, now)
         return sealed.envelope
 
@@ -111,7 +136,7 @@ class Envelopes:
             self._taken = set()
             self._turns = now + 2 * LIFETIME
         if nonce in self._taken or nonce in self._taken_before:
-            raise RefusedEnvelope("it came before")
+            raise RefusedEnvelope(EnvelopeFault.REPLAY)
         self._taken.add(nonce)
 
 

@@ -202,8 +202,8 @@ class Forwarding:
             except Lost:
                 log.warning("a replica ended before it answered", replica=member.label)
                 return _refused(UnknownOutcome(), body)
-            except EnvelopeRefused:
-                log.warning("a replica refused what was sent on to it; do the clocks agree?", replica=member.label)
+            except EnvelopeRefused as refusal:
+                log.warning("a replica refused what was sent on to it", replica=member.label, why=str(refusal))
                 return _refused(_not_taken(), body)
         request.on_disconnect = None
         if response is None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from yarl import URL
 
+from mcproxy.cluster.envelope import EnvelopeFault
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.http import server as http
 from mcproxy.http.client import ClientResponse, ConnectFailed, ConnectionBroken, Pool, write_head
@@ -30,6 +31,7 @@ REFUSED: Final = 403
 OUTCOME_FIELD: Final = "mcproxy-hop"
 """A response field that only the internal listener sets, to tell its own word from a response of MCP."""
 
+_FAULTS: Final = {fault.name.lower(): fault for fault in EnvelopeFault}
 _HOP_FIELDS: Final = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding"})
 """Response fields of the connection between the replicas."""
 
@@ -47,7 +49,10 @@ class Moved(Exception):
 
 
 class EnvelopeRefused(Exception):
-    """The replica did not take the envelope, and executed nothing."""
+    """The replica did not take the envelope, and executed nothing. The text says why, and holds no word of a peer's."""
+
+    def __init__(self, fault: EnvelopeFault) -> None:
+        super().__init__(f"the replica that should answer refuses what this one sends: {fault.value}")
 
 
 class Lost(Exception):
@@ -90,7 +95,9 @@ class Hops:
         if OUTCOME_FIELD in response.head.fields:
             response.release()
             self._metrics.cluster_hops.labels("refused").inc()
-            raise Moved(address) if response.head.status == MOVED else EnvelopeRefused(address)
+            if response.head.status == MOVED:
+                raise Moved(address)
+            raise EnvelopeRefused(_FAULTS.get(response.head.fields[OUTCOME_FIELD], EnvelopeFault.UNTOLD))
         self._metrics.cluster_hops.labels("answered").inc()
         return response
 

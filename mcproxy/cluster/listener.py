@@ -89,7 +89,7 @@ class InternalListener:
             return _refuse(400, "incomplete")
         except RefusedEnvelope as refusal:
             log.warning("an envelope was refused", why=str(refusal), peer=request.peer)
-            return _refuse(REFUSED, "refused")
+            return _refuse(REFUSED, refusal.fault.name.lower())
         if envelope.target == ALIVE and not envelope.placed:
             return http.Response(204, b"")
         if (inquired := self._inquiries.get(envelope.method)) is not None:

@@ -31,7 +31,7 @@ from mcproxy.cluster.hop import (
     ReplicaSlow,
     ReplicaUnreachable,
 )
-from mcproxy.cluster.members import HEARTBEATS, Member, Members
+from mcproxy.cluster.members import HEARTBEATS, Member
 from mcproxy.downstream.front.app import HttpApp, anonymous
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal, refused
@@ -48,6 +48,8 @@ from mcproxy.upstream.link import Link, Unreachable
 ONE: Final = "one"
 AGAIN: Final = 0.2
 """Seconds until a replica is asked again whether it runs an upstream: it may be starting, or know other members."""
+MAX_REFUSALS: Final = 5
+"""Refused envelopes after which an attempt to find the owner fails: one that was restarted is known soon."""
 MAX_REASON: Final = 4096
 """Bytes that are read of why an upstream does not run at its owner."""
 NOT_RUNNING: Final = 502
@@ -66,6 +68,20 @@ class OwnerGateway(Protocol):
     def statuses(self) -> list[UpstreamStatus]: ...
 
 
+class PlacingMembers(Protocol):
+    """What is needed of the replicas (`members.Members`)."""
+
+    @property
+    def are_known(self) -> bool: ...
+
+    @property
+    def own(self) -> Member: ...
+
+    def owner(self, key: str) -> Member | None: ...
+
+    def lose(self, label: str) -> None: ...
+
+
 RunGateway = Callable[[Settings], AbstractAsyncContextManager[OwnerGateway]]
 
 
@@ -73,7 +89,12 @@ class Placement:
     """Implements `Connect` by `connected`. `settings` tells those in force; `run` runs a gateway in this process."""
 
     def __init__(
-        self, settings: Callable[[], Settings], members: Members, envelopes: Envelopes, hops: Hops, run: RunGateway
+        self,
+        settings: Callable[[], Settings],
+        members: PlacingMembers,
+        envelopes: Envelopes,
+        hops: Hops,
+        run: RunGateway,
     ) -> None:
         self._settings = settings
         self._members = members
@@ -192,6 +213,7 @@ class Placement:
 
     async def _found_owner(self, name: str) -> Member:
         """The replica that runs an upstream, once it does. Raises Unreachable with the reason why it cannot."""
+        refusals = 0
         while True:
             owner = self._owner(name)
             token = self._envelopes.seal(HopEnvelope.alive(name), owner.label, b"")
@@ -200,7 +222,11 @@ class Placement:
             except ReplicaUnreachable:
                 if owner.label != self._members.own.label:
                     self._members.lose(owner.label)
-            except (Moved, ReplicaSlow, EnvelopeRefused, Lost):
+            except EnvelopeRefused as refusal:
+                refusals += 1
+                if refusals == MAX_REFUSALS:
+                    raise Unreachable(str(refusal)) from refusal
+            except (Moved, ReplicaSlow, Lost):
                 pass
             else:
                 if response.head.status != NOT_RUNNING:
@@ -294,7 +320,10 @@ class OwnerConnections:
             return await self._hops.send(
                 self._owner.address, self._envelopes.seal(envelope, self._owner.label, sent), sent
             )
-        except (ReplicaUnreachable, Moved, EnvelopeRefused):
+        except EnvelopeRefused as refusal:
+            self.on_moved()
+            raise ConnectFailed from OSError(str(refusal))
+        except (ReplicaUnreachable, Moved):
             self.on_moved()
             raise ConnectFailed from OSError("the replica that ran it does so no more")
         except ReplicaSlow:

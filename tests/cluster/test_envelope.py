@@ -84,7 +84,7 @@ def test_an_envelope_is_refused_by_another_replica_beside_another_body_and_under
         replica("c", clock).open(token, b"body")
     with pytest.raises(RefusedEnvelope, match="the body beside it"):
         replica("b", clock).open(token, b"other")
-    with pytest.raises(RefusedEnvelope, match="our secret"):
+    with pytest.raises(RefusedEnvelope, match="no secret that the receiver has"):
         replica("b", clock, b"another").open(token, b"body")
     replica("b", clock).open(token, b"body")
 
@@ -96,4 +96,10 @@ TOKENS = {"empty": b"", "no text": b"\xff", "too short": b"AAAA", "of another se
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS.keys())
 def test_what_no_replica_sealed_is_refused(token: bytes, clock: Clock) -> None:
     with pytest.raises(RefusedEnvelope):
+        replica("b", clock).open(token, b"body")
+
+
+def test_what_another_version_sealed_is_told_apart(clock: Clock) -> None:
+    token = Sealer(b"secret", label="a").seal("cluster envelope", b'["b", "soon"]').encode()
+    with pytest.raises(RefusedEnvelope, match="another version"):
         replica("b", clock).open(token, b"body")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 
 import pytest
 
-from mcproxy.cluster.envelope import Envelopes, HopEnvelope
+from mcproxy.cluster.envelope import EnvelopeFault, Envelopes, HopEnvelope
 from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.http import server as http
@@ -19,7 +20,12 @@ from mcproxy.telemetry.metrics import Metrics
 from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
 SENDER, RECEIVER = Sealer(b"secret", label="a"), Sealer(b"secret", label="b")
+
+
+def clock() -> float:
+    return NOW
 
 
 @dataclass
@@ -32,7 +38,7 @@ class Home:
     listener: InternalListener = field(init=False)
 
     def __post_init__(self) -> None:
-        self.listener = InternalListener(Envelopes(RECEIVER), self.serve, Proxy)
+        self.listener = InternalListener(Envelopes(RECEIVER, clock), self.serve, Proxy)
 
     async def serve(self, request: http.Request, envelope: HopEnvelope) -> http.Answered:
         body = await request.body(1)
@@ -69,7 +75,7 @@ def envelope(method: str = "POST", **fields: str) -> HopEnvelope:
 
 
 def sealed(sent: HopEnvelope, body: bytes, receiver: str = "b") -> bytes:
-    return Envelopes(SENDER).seal(sent, receiver, body)
+    return Envelopes(SENDER, clock).seal(sent, receiver, body)
 
 
 async def test_a_request_that_was_sent_on_is_served_as_its_sender_made_it(running: Home, hops: Hops) -> None:
@@ -80,28 +86,28 @@ async def test_a_request_that_was_sent_on_is_served_as_its_sender_made_it(runnin
 
 
 @pytest.mark.parametrize(
-    ("token", "body"),
+    ("seal", "fault"),
     [
-        (b"forged", b"{}"),
-        (Envelopes(Sealer(b"another", label="a")).seal(envelope(), "b", b"{}"), b"{}"),
-        (sealed(envelope(), b"{}", receiver="c"), b"{}"),
-        (sealed(envelope(), b"other"), b"{}"),
-        (Envelopes(SENDER, lambda: 0.0).seal(envelope(), "b", b"{}"), b"{}"),
+        (lambda: b"forged", EnvelopeFault.SECRET),
+        (lambda: Envelopes(Sealer(b"another", label="a"), clock).seal(envelope(), "b", b"{}"), EnvelopeFault.SECRET),
+        (lambda: sealed(envelope(), b"{}", receiver="c"), EnvelopeFault.RECEIVER),
+        (lambda: sealed(envelope(), b"other"), EnvelopeFault.BODY),
+        (lambda: Envelopes(SENDER, lambda: 0.0).seal(envelope(), "b", b"{}"), EnvelopeFault.CLOCK),
     ],
     ids=["forged", "another secret", "another replica", "another body", "expired"],
 )
-async def test_an_envelope_that_is_not_good_is_refused_and_nothing_is_served(
-    token: bytes, body: bytes, running: Home, hops: Hops
+async def test_an_envelope_that_is_not_good_is_refused_for_a_reason_and_nothing_is_served(
+    seal: Callable[[], bytes], fault: EnvelopeFault, running: Home, hops: Hops
 ) -> None:
-    with pytest.raises(EnvelopeRefused):
-        await hops.send(running.address, token, body)
+    with pytest.raises(EnvelopeRefused, match=re.escape(fault.value)):
+        await hops.send(running.address, seal(), b"{}")
     assert running.served == []
 
 
 async def test_an_envelope_that_is_replayed_is_refused(running: Home, hops: Hops) -> None:
     token = sealed(envelope(), b"{}")
     await hops.send(running.address, token, b"{}")
-    with pytest.raises(EnvelopeRefused):
+    with pytest.raises(EnvelopeRefused, match="it came before"):
         await hops.send(running.address, token, b"{}")
     assert len(running.served) == 1
 

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
+from mcproxy.cluster.envelope import Envelopes, HopEnvelope
+from mcproxy.cluster.hop import OUTCOME_FIELD, REFUSED, Hops
+from mcproxy.cluster.listener import InternalListener
+from mcproxy.cluster.members import Member
+from mcproxy.cluster.placement import OwnerGateway, Placement
+from mcproxy.http import server as http
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Cluster as ClusterSettings
+from mcproxy.settings import Proxy, Settings, UpstreamSettings
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.supervisor import Supervisor
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import Cluster, cluster
 from tests.fakes.clients.raw import RawClient, over_http
@@ -146,3 +160,60 @@ async def test_without_a_cluster_a_child_of_one_placement_runs_as_any_other(tmp_
     async with gateway(tmp_path, configuration({"up": child(tmp_path)})) as alone, clients([alone]) as (client,):
         assert int(await pid(client)) in descendants(alone.process.pid)
     assert len(starts(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"), [({"seconds": -60.0}, "the clocks of the replicas differ"), ({"word": "gossip"}, "does not say")]
+)
+async def test_a_replica_whose_owner_refuses_its_envelopes_shows_why_and_no_word_of_the_owners(
+    wrong: dict[str, Any], told: str
+) -> None:
+    own, owner = Sealer(b"secret", label="a"), Sealer(b"secret", label="b")
+    spec = UpstreamSettings(name="up", prefix="up", command="never", placement="one")
+    metrics = Metrics()
+
+    async def refuse(request: http.Request) -> http.Answered:
+        return http.Response(REFUSED, b"gossip", {OUTCOME_FIELD: wrong["word"]})
+
+    async def serve(request: http.Request, envelope: HopEnvelope) -> http.Answered:
+        raise AssertionError("nothing is served")
+
+    listener = InternalListener(Envelopes(owner), serve, Proxy)
+    if "word" in wrong:
+        listener.answer = refuse  # type: ignore[method-assign]  # as a replica of another version might
+    envelopes = Envelopes(own, lambda: time.time() + wrong.get("seconds", 0.0))
+    with anyio.fail_after(GUARD), closing(Hops(metrics)) as hops:
+        async with (
+            listener.listening(ClusterSettings(listen="127.0.0.1:0"), None) as port,
+            anyio.create_task_group() as tasks,
+        ):
+            member = Member("b", f"http://127.0.0.1:{port}", "", "", "")
+            placement = Placement(lambda: Settings(upstreams=(spec,)), OneOwner(member), envelopes, hops, runs_nothing)
+            placement._is_serving.set()
+            upstream = Supervisor(spec, Proxy(), lambda event: None, metrics, connect=placement.connected)
+            tasks.start_soon(upstream.run)
+            while upstream.status.error is None:
+                await anyio.lowlevel.checkpoint()
+            assert told in upstream.status.error
+            assert "gossip" not in upstream.status.error
+            tasks.cancel_scope.cancel()
+
+
+class OneOwner:
+    """Implements `PlacingMembers`: another replica takes all keys."""
+
+    are_known = True
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self.own = Member("a", "", "", "", "")
+
+    def owner(self, key: str) -> Member | None:
+        return self._member
+
+    def lose(self, label: str) -> None:
+        return
+
+
+def runs_nothing(settings: Settings) -> AbstractAsyncContextManager[OwnerGateway]:
+    raise AssertionError
