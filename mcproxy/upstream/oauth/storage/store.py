@@ -1,7 +1,8 @@
 """Grants and registrations that outlive the process: one encrypted file that several processes may share.
 
 What is stored is on the disk when `save` returns: a refresh token that was redeemed is gone at its server (requirement
-R65). Files are read and written in threads.
+R65). For the same reason a refreshed grant that cannot be written, as on a full disk, serves from memory until it can.
+Files are read and written in threads.
 """
 
 from __future__ import annotations
@@ -10,21 +11,30 @@ import fcntl
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import anyio.to_thread
 import msgspec
+import structlog
 
+from mcproxy.concurrency.clock import Clock
 from mcproxy.sealing import Unsealable
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
 
 PURPOSE: Final = "oauth grants"
 
+FIRST_RETRY: Final = 5.0
+LONGEST_RETRY: Final = 300.0
+"""Seconds until what could not be written is written again, at least; each failure doubles it up to the longest."""
+
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 
 class StoreFailed(Exception):
@@ -130,27 +140,47 @@ class Seals(Protocol):
 class FileStore:
     """A `GrantStore` in a file that this user alone may read (0600), sealed under the gateway's key."""
 
-    def __init__(self, path: Path, sealer: Seals) -> None:
+    def __init__(self, path: Path, sealer: Seals, clock: Clock = time.monotonic) -> None:
         self._path = path
+        self._clock = clock
+        self._held: dict[str, Grant] = {}
+        """By their ids: grants that could not be written, and whose refresh tokens are good nowhere else."""
+        self._holdings = 0
+        """Counts the changes of `_held`."""
+        self._retry = FIRST_RETRY
+        self._retry_at = 0.0
         self._sealer = sealer
         self._reading = threading.Lock()
         self._latest: tuple[object, _Contents] = (None, _Contents())
         """What was read last, and the version of the file before that."""
 
     async def load(self, key: GrantKey) -> Grant | None:
-        return (await self._contents()).grants.get(_grant_id(key))
+        if self._is_retry_due:
+            await self._write_held()
+        held = self._held.get(_grant_id(key))
+        try:
+            present = (await self._contents()).grants.get(_grant_id(key))
+        except StoreFailed:
+            if held is None:
+                raise
+            return held
+        return held if held is not None and _stands(held, present) else present
 
     async def save(self, grant: Grant) -> None:
         await self._change(lambda contents: contents.grants.__setitem__(_grant_id(grant.key), grant))
 
     async def update(self, grant: Grant) -> Grant:
-        return await self._change(lambda contents: contents.update(grant))
+        try:
+            return await self._change(lambda contents: contents.update(grant))
+        except StoreFailed as error:
+            self._hold(grant, error)
+            return grant
 
     async def delete(self, key: GrantKey) -> None:
         await self._change(lambda contents: contents.grants.pop(_grant_id(key), None))
 
     async def all(self) -> list[Grant]:
-        return list((await self._contents()).grants.values())
+        return list(_merged((await self._contents()).grants, self._held).values())
 
     async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
         return (await self._contents()).registrations.get(_registration_id(issuer, redirect_uri))
@@ -163,7 +193,33 @@ class FileStore:
         await anyio.to_thread.run_sync(self._renew)
 
     def version(self, key: GrantKey) -> object:
-        return self._version
+        # Whoever uses the grant looks again when a retry is due.
+        return self._version, self._holdings, self._is_retry_due
+
+    @property
+    def _is_retry_due(self) -> bool:
+        return bool(self._held) and self._clock() >= self._retry_at
+
+    def _hold(self, grant: Grant, error: StoreFailed) -> None:
+        log.error(
+            "a refreshed grant could not be written, serves until the gateway ends, and is tried again: "
+            "make room on the disk, or the file writable",
+            upstream=grant.upstream,
+            why=str(error),
+        )
+        if not self._held:
+            self._retry = FIRST_RETRY
+        self._held[_grant_id(grant.key)] = grant
+        self._holdings += 1
+        self._retry_at = self._clock() + self._retry
+
+    async def _write_held(self) -> None:
+        self._retry = min(2 * self._retry, LONGEST_RETRY)
+        self._retry_at = self._clock() + self._retry
+        try:
+            await self._change(lambda contents: None)
+        except StoreFailed:
+            return
 
     @property
     def _version(self) -> object:
@@ -215,10 +271,19 @@ class FileStore:
 
     def _changed(self, change: Callable[[_Contents], T]) -> T:
         with self._locked():
-            contents = self._read()
+            contents, held = self._read(), dict(self._held)
+            contents.grants = _merged(contents.grants, held)
             result = change(contents)
             self._write(self._sealer.seal(PURPOSE, msgspec.json.encode(contents)))
-            return result
+        self._release(held)
+        return result
+
+    def _release(self, written: Mapping[str, Grant]) -> None:
+        """Holds no more what was written, or counts no more."""
+        if written:
+            log.info("grants that could not be written before are written", upstreams=_upstreams(written))
+            self._held = {id: grant for id, grant in self._held.items() if written.get(id) is not grant}
+            self._holdings += 1
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -238,10 +303,14 @@ class FileStore:
         """Whole or not at all, and on the disk."""
         try:
             with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as file:
-                file.write(sealed)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(file.name).replace(self._path)
+                try:
+                    file.write(sealed)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    Path(file.name).replace(self._path)
+                except OSError:
+                    Path(file.name).unlink(missing_ok=True)
+                    raise
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -249,6 +318,21 @@ class FileStore:
                 os.close(folder)
         except OSError as error:
             raise StoreFailed(f"cannot write {self._path}: {error}") from error
+
+
+def _stands(held: Grant, present: Grant | None) -> bool:
+    """Whether a grant that could not be written still counts beside what the file has."""
+    if present is None:
+        return not held.id  # a login that was taken back stays so
+    return present.id == held.id and present.generation < held.generation
+
+
+def _merged(grants: Mapping[str, Grant], held: Mapping[str, Grant]) -> dict[str, Grant]:
+    return {**grants, **{id: grant for id, grant in held.items() if _stands(grant, grants.get(id))}}
+
+
+def _upstreams(grants: Mapping[str, Grant]) -> list[str]:
+    return sorted({grant.upstream for grant in grants.values()})
 
 
 def _grant_id(key: GrantKey) -> str:

@@ -11,9 +11,16 @@ import msgspec
 import pytest
 
 from mcproxy.sealing import Sealer
-from mcproxy.upstream.oauth.grants import GrantKey
+from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
-from mcproxy.upstream.oauth.storage.store import FileStore, GrantStore, MemoryStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import (
+    FIRST_RETRY,
+    LONGEST_RETRY,
+    FileStore,
+    GrantStore,
+    MemoryStore,
+    StoreFailed,
+)
 from tests.upstream.oauth.test_grants import grant
 
 pytestmark = pytest.mark.anyio
@@ -153,3 +160,93 @@ async def test_a_refresh_leaves_a_later_login_alone(store: GrantStore) -> None:
     await store.save(later)
     assert await store.update(msgspec.structs.replace(first, generation=3)) == later
     assert await store.load(GrantKey("up")) == later
+
+
+class FullDisk(FileStore):
+    """A store whose disk may be full. `now` is its clock."""
+
+    is_full = False
+    now = 0.0
+    writes = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, SEALER, lambda: self.now)
+
+    def _write(self, sealed: str) -> None:
+        self.writes += 1
+        if self.is_full:
+            raise StoreFailed("cannot write: no space left on device")
+        super()._write(sealed)
+
+
+LOGIN = msgspec.structs.replace(grant(refresh="first"), id="login")
+
+
+def renewed(generation: int) -> Grant:
+    return msgspec.structs.replace(grant(refresh=f"token-{generation}"), id="login", generation=generation)
+
+
+async def test_a_refreshed_pair_that_cannot_be_written_serves_and_is_written_with_the_next_change(
+    tmp_path: Path,
+) -> None:
+    store, other = FullDisk(tmp_path / "grants"), FileStore(tmp_path / "grants", SEALER)
+    await store.save(LOGIN)
+    before = store.version(LOGIN.key)
+    store.is_full = True
+    assert await store.update(renewed(2)) == renewed(2)
+    assert store.version(LOGIN.key) != before
+    assert await store.load(LOGIN.key) == renewed(2)
+    assert await store.all() == [renewed(2)]
+    assert await other.load(LOGIN.key) == LOGIN
+    with pytest.raises(StoreFailed, match="no space"):
+        await store.save(msgspec.structs.replace(LOGIN, id="another"))
+    store.is_full = False
+    await store.register("https://as", "http://127.0.0.1:1/", ClientIdentity("me"))
+    assert await other.load(LOGIN.key) == renewed(2)
+    assert await store.load(LOGIN.key) == renewed(2)
+
+
+async def test_what_cannot_be_written_is_tried_again_ever_more_rarely_while_it_is_used(tmp_path: Path) -> None:
+    store, other = FullDisk(tmp_path / "grants"), FileStore(tmp_path / "grants", SEALER)
+    await store.save(LOGIN)
+    store.is_full = True
+    await store.update(renewed(2))
+    tried = store.writes
+    for wait in (FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY):
+        store.now += wait - 1
+        version = store.version(LOGIN.key)
+        assert await store.load(LOGIN.key) == renewed(2)
+        assert store.writes == tried
+        store.now += 1
+        assert store.version(LOGIN.key) != version, "so that it is looked at again"
+        assert await store.load(LOGIN.key) == renewed(2)
+        tried += 1
+        assert store.writes == tried
+    store.is_full = False
+    store.now += LONGEST_RETRY
+    assert await store.load(LOGIN.key) == await other.load(LOGIN.key) == renewed(2)
+    store.now += LONGEST_RETRY
+    await store.load(LOGIN.key)
+    assert store.writes == tried + 1, "there is nothing more to write"
+
+
+async def test_a_pair_that_could_not_be_written_gives_way_to_a_later_login_and_to_a_logout(tmp_path: Path) -> None:
+    store, other = FullDisk(tmp_path / "grants"), FileStore(tmp_path / "grants", SEALER)
+    await store.save(LOGIN)
+    store.is_full = True
+    await store.update(renewed(2))
+    later = msgspec.structs.replace(LOGIN, id="later")
+    await other.save(later)
+    assert await store.load(LOGIN.key) == later
+    await other.delete(LOGIN.key)
+    assert await store.load(LOGIN.key) is None
+    store.is_full = False
+    await store.register("https://as", "http://127.0.0.1:1/", ClientIdentity("me"))
+    assert await other.load(LOGIN.key) is None
+
+
+def test_what_cannot_be_written_leaves_no_file_behind(tmp_path: Path) -> None:
+    (tmp_path / "grants").mkdir()
+    with pytest.raises(StoreFailed, match="cannot write"):
+        FileStore(tmp_path / "grants", SEALER)._write("sealed")
+    assert [each.name for each in tmp_path.iterdir()] == ["grants"]
