@@ -11,6 +11,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
@@ -28,7 +29,15 @@ NOTHING_TO_SAY: Final = frozenset({202, 204})
 
 
 class WebhookFailed(Exception):
-    """The service was not reached, or gave no answer that counts. The text says why, for operators."""
+    """The service was not reached, or gave no answer that counts. The text says why, for operators.
+
+    `again` says whether another attempt may fare better, `retry_after` how many seconds the service asks to wait.
+    """
+
+    def __init__(self, why: str, *, again: bool = False, retry_after: float = 0) -> None:
+        super().__init__(why)
+        self.again = again
+        self.retry_after = retry_after
 
 
 class SignedWebhook:
@@ -43,8 +52,11 @@ class SignedWebhook:
         """Requests under way."""
         self._is_retired = False
 
-    async def __call__(self, payload: Params) -> Params:
-        """Its answer; empty where it has nothing to say. Raises WebhookFailed."""
+    async def __call__(self, payload: Params, id: str | None = None) -> Params:
+        """Its answer; empty where it has nothing to say. `id` names the event, one of its own by default.
+
+        Raises WebhookFailed.
+        """
         import aiohttp
 
         body = bytes(raw(payload))
@@ -54,11 +66,11 @@ class SignedWebhook:
         try:
             with anyio.fail_after(self.settings.timeout):
                 async with self._slots:
-                    return await self._post(body)
+                    return await self._post(body, id)
         except TimeoutError as error:
-            raise WebhookFailed(f"no answer in {self.settings.timeout:g} s (timeout)") from error
+            raise WebhookFailed(f"no answer in {self.settings.timeout:g} s (timeout)", again=True) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise WebhookFailed(f"{type(error).__name__}: {error}") from error
+            raise WebhookFailed(f"{type(error).__name__}: {error}", again=True) from error
         finally:
             self._requests -= 1
             await self._close_if_unused()
@@ -79,15 +91,18 @@ class SignedWebhook:
             http, self._http = self._http, None
             await http.close()
 
-    async def _post(self, body: bytes) -> Params:
-        headers = {"Content-Type": "application/json", **signature(self.settings.secret, body, self._clock())}
+    async def _post(self, body: bytes, id: str | None) -> Params:
+        now = self._clock()
+        headers = {"Content-Type": "application/json", **signature(self.settings.secret, body, now, id)}
         async with self._session().post(
             self.settings.url, data=body, headers=headers, allow_redirects=False
         ) as response:
             if response.status in NOTHING_TO_SAY:
                 return {}
             if response.status != 200:
-                raise WebhookFailed(f"it answered HTTP {response.status}")
+                wait = retry_after(response.headers.get("Retry-After", ""), now)
+                again = may_be_repeated(response.status)
+                raise WebhookFailed(f"it answered HTTP {response.status}", again=again, retry_after=wait)
             answer = b""
             async for chunk in response.content.iter_any():
                 answer += chunk
@@ -144,6 +159,24 @@ class Retirement:
             with anyio.CancelScope(shield=True):
                 for each in (*self._replaced, *in_use()):
                     await each.aclose()
+
+
+def may_be_repeated(status: int) -> bool:
+    """Whether a request that was answered so may fare better another time: not where it was accepted, or is at fault.
+
+    408 and 429 are the service's own state (RFC 9110, section 15.5.9; RFC 6585, section 4).
+    """
+    return status in {408, 429} or not (200 <= status < 300 or 400 <= status < 500)
+
+
+def retry_after(value: str, now: float) -> float:
+    """Seconds from `now`, a Unix time, that a `Retry-After` asks to wait (RFC 9110, section 10.2.3); else none."""
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError):
+        return 0
 
 
 def signature(secret: str, body: bytes, now: float, id: str | None = None) -> dict[str, str]:

@@ -303,6 +303,12 @@ class Metrics:
             ("approver", "outcome"),
             registry=r,
         )
+        self.approval_webhook_attempts = Counter(
+            "mcproxy_approval_webhook_attempts",
+            "Requests to the webhook for approvals: accepted, failed and repeated, or given up.",
+            ("outcome",),
+            registry=r,
+        )
         self.hooks = Counter(
             "mcproxy_hooks",
             "Questions to hooks, by phase and mode, and what they decided, or that they failed.",

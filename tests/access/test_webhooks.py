@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from mcproxy.access.webhooks import SignedWebhook, WebhookFailed, signature
+from mcproxy.access.webhooks import SignedWebhook, WebhookFailed, may_be_repeated, retry_after, signature
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings.access.webhook import WebhookSettings
 from tests.timeouts import GUARD
@@ -139,3 +139,44 @@ async def test_a_service_that_is_away_or_at_an_address_that_is_not_public_is_a_f
 def test_a_url_over_which_answers_could_be_forged_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         WebhookSettings(url=url, secret=SECRET)
+
+
+async def test_a_repeat_names_the_event_by_the_same_id_and_its_failure_says_when_to_try_again() -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers["webhook-id"])
+        return web.Response(status=503, headers={"Retry-After": "7"})
+
+    async with served(answer) as webhook:
+        for _ in range(2):
+            with pytest.raises(WebhookFailed) as raised:
+                await webhook({}, "msg_1")
+            assert (raised.value.again, raised.value.retry_after) == (True, 7)
+    assert seen == ["msg_1", "msg_1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [(201, False), (302, True), (400, False), (401, False), (408, True), (410, False), (429, True), (500, True)],
+)
+def test_what_was_accepted_or_is_at_fault_is_not_repeated(status: int, again: bool) -> None:
+    assert may_be_repeated(status) == again
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("", 0),
+        ("120", 120),
+        ("-1", 0),
+        ("1.5", 0),
+        ("soon", 0),
+        ("\u0661", 0),
+        ("Thu, 01 Jan 1970 00:20:44 GMT", 10),
+        ("Thu, 01 Jan 1970 00:00:01 GMT", 0),
+        ("Thu, 01 Jan 99999999 00:00:01 GMT", 0),
+    ],
+)
+def test_how_long_a_service_asks_to_wait_is_read_in_either_form(value: str, seconds: float) -> None:
+    assert retry_after(value, 1234.0) == seconds

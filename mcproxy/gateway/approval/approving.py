@@ -21,11 +21,13 @@ import structlog
 from msgspec.structs import replace
 
 from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
+from mcproxy.access.repeating import repeated
 from mcproxy.access.webhooks import Retirable, Retirement, SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.gateway.approval.approval import (
     Approval,
     ApprovalEvent,
@@ -85,7 +87,7 @@ MakeLink = Callable[[str], str | None]
 class Webhook(Retirable, Protocol):
     """Tells an operator's service something, and returns its answer (`access.webhooks`)."""
 
-    async def __call__(self, payload: Params) -> Params:
+    async def __call__(self, payload: Params, id: str | None = None) -> Params:
         """Raises WebhookFailed."""
 
 
@@ -112,6 +114,7 @@ class CallApprovals(Component):
         links: MakeLink,
         webhook: Callable[[ApprovalSettings], Webhook | None] = webhook_of,
         clock: Callable[[], float] = time.time,
+        sleep: Sleep = anyio.sleep,
     ) -> None:
         self._settings = settings.access.approvals
         self._is_needed = settings.access.policy.approves
@@ -123,6 +126,7 @@ class CallApprovals(Component):
         self._make_webhook = webhook
         self._webhook = webhook(self._settings)
         self._retirement = Retirement()
+        self._sleep = sleep
         self._clock = clock
         self._generation = 0
         self._waiting: dict[str, Approval] = {}
@@ -303,10 +307,16 @@ class CallApprovals(Component):
             await approval.decided.wait()
             tasks.cancel_scope.cancel()
 
+    def _note_attempt(self, outcome: str) -> None:
+        self._metrics.approval_webhook_attempts.labels(outcome).inc()
+
     async def _tell(self, webhook: Webhook, approval: Approval) -> None:
         """Tells the webhook, whose answer may decide; without one, an operator does so on the status page."""
+        settings = self._settings.webhook
+        attempts = 1 if settings is None else settings.attempts
+        told, id = payload(approval, self._link(approval.id)), f"msg_{approval.id}"
         try:
-            answer = await webhook(payload(approval, self._link(approval.id)))
+            answer = await repeated(lambda: webhook(told, id), attempts, self._note_attempt, self._sleep)
         except WebhookFailed as failed:
             log.warning("the webhook for approvals failed", why=str(failed))
             return

@@ -9,6 +9,13 @@ from mcproxy.settings.access.webhook import WebhookSettings
 from mcproxy.settings.section import Positive, Seconds, Section
 
 
+class ApprovalWebhookSettings(WebhookSettings):
+    """A service that is told of calls which wait for an operator."""
+
+    attempts: Positive = 10
+    """Requests for one call, until the service accepts one (2xx); with exponential backoff, no longer than it waits."""
+
+
 class ApprovalSettings(Section):
     """Calls that wait for a person (`access.approvals`); `approve` in an allow rule says which."""
 
@@ -18,7 +25,7 @@ class ApprovalSettings(Section):
     """Calls that wait at once; one more is refused."""
     max_waiting_per_principal: Positive = 20
     """Such calls of one caller; all anonymous callers count as one."""
-    webhook: WebhookSettings | None = None
+    webhook: ApprovalWebhookSettings | None = None
     """Told of each call that waits for an operator: {url: https://ops.example/approve, secret: ...}.
 
     It may decide by its answer, {"decision": "allow"} or {"decision": "deny"}; else operators do, on the status page.

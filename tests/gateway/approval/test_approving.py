@@ -602,10 +602,10 @@ class FakeWebhook:
     told: list[dict[str, Any]] = field(default_factory=list)
     is_retired: anyio.Event = field(default_factory=anyio.Event)
 
-    async def __call__(self, payload: Params) -> Params:
-        self.told.append(decoded(payload))
+    async def __call__(self, payload: Params, id: str | None = None) -> Params:
+        self.told.append({"event": id, **decoded(payload)})
         if self.answer is None:
-            raise WebhookFailed("it is away")
+            raise WebhookFailed("it is away", again=True)
         return first_level(self.answer)
 
     async def retire(self) -> None:
@@ -695,3 +695,56 @@ async def test_the_webhook_that_a_reload_replaced_is_retired_and_one_that_stays_
                 assert len(made) == 2
                 tasks.cancel_scope.cancel()
         assert not made[1].is_retired.is_set()
+
+
+WEBHOOK: dict[str, object] = {"webhook": {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more"}}
+
+
+@pytest.mark.parametrize("ending", ["decided", "reloaded", "hung up"])
+async def test_no_repeat_outlives_the_call_or_the_configuration(ending: str) -> None:
+    """The pauses between attempts last until they are ended from outside."""
+    webhook, pauses, ended = FakeWebhook(None), list[float](), anyio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with gateway({**BY_OPERATOR, "approvals": WEBHOOK}) as h:
+        approvals = CallApprovals(
+            h.settings,
+            h.gateway._catalogue,
+            h.metrics,
+            h.gateway._resolver.owner,
+            list[OperatorRecord]().append,
+            lambda id: None,
+            lambda settings: webhook,
+            sleep=pause,
+        )
+
+        async def send(call: Call) -> Outcome:
+            return complete(content=[])
+
+        caller = Caller(ALICE, LATEST_HANDSHAKE)
+        call = Call(row_of("tools/call"), first_level({"name": "up__rm", "arguments": {}}), caller, FakeClient())
+
+        async def make() -> None:
+            await approvals.approved(send)(call)
+
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(make)
+                while not pauses:
+                    await anyio.lowlevel.checkpoint()
+                (waiting,) = approvals.waiting()
+                assert [told["event"] for told in webhook.told] == [f"msg_{waiting.id}"]
+                if ending == "hung up":
+                    tasks.cancel_scope.cancel()
+                elif ending == "reloaded":
+                    approvals.reconfigure(Reconfiguration(h.settings, {}))
+                else:
+                    assert approvals.decide(waiting.id, OLGA, approve=True) is None
+        assert ended.is_set()
+        assert len(webhook.told) == 1
