@@ -13,10 +13,11 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import anyio
+import msgspec
 import structlog
 from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
@@ -74,8 +75,7 @@ log = structlog.get_logger()
 EventSink = Callable[[UpstreamEvent], None]
 
 
-@dataclass(slots=True, eq=False)
-class App:
+class App(msgspec.Struct, eq=False):
     """A gateway that runs, without a listener."""
 
     settings: Settings

@@ -10,8 +10,9 @@ import hashlib
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import ApiKeySettings
@@ -22,8 +23,7 @@ MARK: Final = "mcproxy_"
 _BYTES: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """The principal of a key. `expires` is a Unix time in seconds; infinite for never."""
 
     principal: Principal

@@ -14,7 +14,6 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
 import msgspec
@@ -49,8 +48,7 @@ class Exceeded(Exception):
         self.retry_after = retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class _LimitRule:
+class _LimitRule(msgspec.Struct, frozen=True):
     name: str
     limit: RateLimit
     upstreams: re.Pattern[str]

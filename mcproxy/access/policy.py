@@ -36,8 +36,7 @@ Readings = Callable[[str], Collection[str]]
 """All that servers may take a URI for; none where that cannot be told."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyItem:
+class PolicyItem(msgspec.Struct, frozen=True):
     """An entry that a caller wants to use, in its upstream's own names."""
 
     upstream: str
@@ -69,8 +68,7 @@ Match = Callable[[str], object]
 Matcher = Callable[[tuple[str, ...]], Match]
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicyRule:
+class _PolicyRule(msgspec.Struct, frozen=True):
     name: RuleName
     upstreams: Match
     globs: Mapping[Kind, tuple[str, ...]]

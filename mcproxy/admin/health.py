@@ -6,16 +6,15 @@ Names no more of the upstreams than the required ones that are missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from prometheus_client.exposition import choose_encoder
 
 from mcproxy.telemetry.metrics import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class HealthReport:
+class HealthReport(msgspec.Struct, frozen=True):
     """A response: status, type, body, and further headers (`fields`)."""
 
     status: int

@@ -50,8 +50,7 @@ class ReferringClient(Client, Protocol):
         """Returns as soon as a request of the client waits for the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListChanged:
+class ListChanged(msgspec.Struct, frozen=True):
     kind: Kind
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call.calls import Call, Outcome
@@ -35,8 +36,7 @@ So that a gateway recognises itself behind an upstream (requirement R15).
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True):
     """A link is up, for the first time or again: what was known of the upstream may be out of date."""
 
     upstream: str
@@ -44,8 +44,7 @@ class Connected:
     identity: ServerIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(msgspec.Struct, frozen=True):
     """A link was lost, or could not be made; it is being retried."""
 
     upstream: str
@@ -53,19 +52,17 @@ class Disconnected:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Idled:
+class Idled(msgspec.Struct, frozen=True):
     """A link is not connected since nothing needs it: the next call over it connects. What it listed stands."""
 
     upstream: str
     owner: LinkOwner
     identity: ServerIdentity | None = None
     """Of one that was not connected by this process yet, with its `lists`: as they were recorded."""
-    lists: Mapping[Kind, tuple[Raw, ...]] = field(default_factory=dict)
+    lists: Mapping[Kind, tuple[Raw, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Retired:
+class Retired(msgspec.Struct, frozen=True):
     """A link is gone for good, by configuration or with its owner."""
 
     upstream: str
@@ -84,8 +81,7 @@ class PushChannel(Enum):
     """What changed meanwhile is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnannouncedLists:
+class UnannouncedLists(msgspec.Struct, frozen=True):
     """The lists whose changes an upstream does not announce, though it declares that it does, and the channel lives.
 
     All such lists of a link: those of an earlier one count no more. A channel that is restored announces all again.
@@ -94,8 +90,7 @@ class UnannouncedLists:
     kinds: frozenset[Kind]
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamChanged:
+class UpstreamChanged(msgspec.Struct, frozen=True):
     """The upstream announced a change, in its own names; or what it announces is another from now on."""
 
     upstream: str
@@ -103,8 +98,7 @@ class UpstreamChanged:
     change: Change | PushChannel | UnannouncedLists
 
 
-@dataclass(frozen=True, slots=True)
-class LoginAwaited:
+class LoginAwaited(msgspec.Struct, frozen=True):
     """A link serves no more until its owner has logged in at the upstream; or the owner has, where not `awaited`."""
 
     upstream: str

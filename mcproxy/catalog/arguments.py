@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -57,8 +56,7 @@ class UnsupportedSchema(Exception):
     """A schema under which the overrides of a tool's arguments cannot be kept. The text says why: a phrase."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentRules:
+class ArgumentRules(msgspec.Struct, frozen=True):
     """How a caller's arguments become those of the upstream."""
 
     own_names: Mapping[str, str]

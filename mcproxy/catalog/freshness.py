@@ -6,14 +6,14 @@ Pure: takes the time, in seconds of a clock that only goes forward, as an argume
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mcproxy.protocol.caching import Hints
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(msgspec.Struct, frozen=True):
     """The freshness of one list of one upstream."""
 
     asked: float

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE
@@ -201,8 +202,7 @@ class Layout:
         return next((space for space in self.spaces if not space.prefix), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(msgspec.Struct, frozen=True):
     """A name that callers see otherwise than `{prefix}__{name}`."""
 
     upstream: str
@@ -211,8 +211,7 @@ class Renamed:
     exposed: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedEntry:
+class RefusedEntry(msgspec.Struct, frozen=True):
     """An entry that callers do not see, and why: a phrase."""
 
     upstream: str
@@ -221,8 +220,7 @@ class RefusedEntry:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class NameTable:
+class NameTable(msgspec.Struct, frozen=True):
     exposed: dict[str, str]
     """By the upstream's own name."""
     renamed: tuple[Renamed, ...] = ()

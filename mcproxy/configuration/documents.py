@@ -11,10 +11,11 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final, NoReturn
 
+import msgspec
 import yaml
 
 from mcproxy.configuration.problems import START, ConfigurationError, Path, PathKey, Place, Problem
@@ -149,12 +150,11 @@ _YAML_TEXT: Final = frozenset({f"{_YAML}str", f"{_YAML}timestamp", f"{_YAML}valu
 _YAML_TYPED: Final = frozenset({f"{_YAML}int", f"{_YAML}float", f"{_YAML}bool", f"{_YAML}null"})
 
 
-@dataclass(slots=True)
-class _Yaml:
+class _Yaml(msgspec.Struct):
     """Converts PyYAML's nodes. An alias is a shared node there and a copy here, hence the count."""
 
     file: str
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
     count: int = 0
 
     def node(self, node: yaml.Node, place: Place, path: Path) -> Node:

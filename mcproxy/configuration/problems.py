@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
+
+import msgspec
 
 PathKey = str | int
 Path = tuple[PathKey, ...]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, order=True):
     """A line and a column, from 1."""
 
     line: int
@@ -24,8 +24,7 @@ class Place:
 START: Final = Place(1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One error of a configuration. Contains no expanded value."""
 
     file: str
@@ -44,8 +43,7 @@ def problem_json(problem: Problem) -> dict[str, object]:
     return {"file": problem.file, **place, "key": dotted(problem.path), "sentence": problem.sentence}
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedReload:
+class RefusedReload(msgspec.Struct, frozen=True):
     """A configuration that was read and not put in force. `since` is the Unix time, in seconds, of the first refusal
     after the configuration in force was last confirmed; `problems` are those of the latest."""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
+
+import msgspec
 
 from mcproxy.configuration.problems import Path
 from mcproxy.protocol.methods import Kind
@@ -23,8 +24,7 @@ _LIMITS: Final = ("access", "limits", "rules")
 _KEYS: Final = ("access", "authentication", "keys")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A name that names nothing, with the path of its key."""
 
     path: Path

@@ -7,11 +7,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path as FilePath
 from typing import Final, TypeVar, get_args
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -42,12 +43,11 @@ _KEYS: Final = ("access", "authentication", "keys")
 M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Validator:
+class Validator(msgspec.Struct, frozen=True):
     """From the tree of a file to settings. Each step records its problems and continues with the rest."""
 
     expansion: Expansion
-    warnings: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = msgspec.field(default_factory=list)
 
     def settings(self, document: Node) -> Settings | None:
         """The settings; None where there are problems."""

@@ -7,16 +7,16 @@ declares the sections of the settings and the kinds of events that do: it is tol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
+
+import msgspec
 
 from mcproxy.call.clients import Listener
 from mcproxy.call.upstreams import Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Reconfiguration:
+class Reconfiguration(msgspec.Struct, frozen=True):
     """The settings to go by from now on, and the upstreams that they enable, by name."""
 
     settings: Settings

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(msgspec.Struct):
     principal: str
     used: float
     calls: int = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call.calls import CallSubject, Decision
@@ -75,8 +76,7 @@ def _path(endpoint: str) -> str:
     return f"/mcp{endpoint}" if endpoint == AGGREGATE or is_key(endpoint) else f"/servers/{endpoint}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """The upstream and its own name for the subject."""
 
     space: Space
@@ -85,8 +85,7 @@ class _Found:
     arguments: ArgumentRules | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+class _Walk(msgspec.Struct, frozen=True):
     catalogue: Catalogue
     upstreams: Mapping[str, Upstream]
     caller: Caller

@@ -11,7 +11,6 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Protocol
@@ -108,8 +107,7 @@ class LoginsUnderWay(Protocol):
         """What belongs to a login, once; None where it is not known, or of another session."""
 
 
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _UnderWay(msgspec.Struct, frozen=True):
     session: str
     expires: float
     step: bytes

@@ -10,7 +10,6 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -56,8 +55,7 @@ class InvalidAnnotation(Exception):
     """An `x-mcp-header` that the specification forbids; it makes the tool's whole definition invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class MirroredParameter:
+class MirroredParameter(msgspec.Struct, frozen=True):
     """A parameter of a tool that has a header of its own."""
 
     header: str

@@ -6,9 +6,10 @@ A method without a row is unknown, and is answered so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from mcproxy.protocol.eras import Era
 
@@ -121,8 +122,7 @@ class Shape(Enum):
     __hash__ = object.__hash__  # as for kinds
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     name: str
     answerer: Answerer
     subject: Subject | None = None

@@ -9,9 +9,9 @@ other can have caused it. Sends nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio
+import msgspec
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call
@@ -22,26 +22,22 @@ LINGER = 5.0
 """Seconds for which a call that we gave up may still have caused a message, unless its server answers before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attributed:
+class Attributed(msgspec.Struct, frozen=True):
     """Caused by one client, provably; `ids` are its requests in flight that may have caused it."""
 
     call: Call
     ids: tuple[RequestId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unsolicited:
+class Unsolicited(msgspec.Struct, frozen=True):
     """Caused by no call: none is in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ambiguous:
+class Ambiguous(msgspec.Struct, frozen=True):
     """Several clients may have caused it, or one whose call has ended here."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedByPrincipals:
+class SharedByPrincipals(msgspec.Struct, frozen=True):
     """Several principals have used the link: nothing on the stream that they share is of any of them, provably."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 from yarl import URL
@@ -82,8 +83,7 @@ class CredentialSource(Protocol):
         """The credential that was on trial serves."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOwner:
+class SessionOwner(msgspec.Struct, frozen=True):
     """The client session that a link of `connection: session` serves, and the capabilities that its client declared."""
 
     capabilities: Params

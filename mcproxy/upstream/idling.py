@@ -7,10 +7,10 @@ or a resource is subscribed to. Fetching lists is none: else polling would keep 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
@@ -24,16 +24,14 @@ MAX_TASKS: Final = 10_000
 """Tasks of one link that keep it in use; beyond it the oldest no longer do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True):
     """What an upstream is, and its lists, as they were when it was asked last."""
 
     identity: ServerIdentity
-    lists: Mapping[Kind, tuple[Raw, ...]] = field(default_factory=dict)
+    lists: Mapping[Kind, tuple[Raw, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Idling:
+class Idling(msgspec.Struct, frozen=True):
     """What the settings say of a link that nothing needs."""
 
     stop_after: float = 0

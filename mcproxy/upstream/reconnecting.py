@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -48,12 +47,11 @@ MAX_SHORT_LIVED: Final = 1
 """Connections in a row that end soon after they were made, before calls wait for the backoff too."""
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(msgspec.Struct):
     """The next attempt to connect, or the one that runs; all calls that wait for it share its outcome."""
 
-    wanted: anyio.Event = field(default_factory=anyio.Event)
-    done: anyio.Event = field(default_factory=anyio.Event)
+    wanted: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    done: anyio.Event = msgspec.field(default_factory=anyio.Event)
     link: Link | None = None
     error: str | None = None
     """Why there is no link, once that is known."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import re2
 from msgspec import Raw
 
@@ -28,8 +28,7 @@ _JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
 """A string or a number, in JSON that is valid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(msgspec.Struct, frozen=True):
     """Called with a text, returns it without the values of the upstream's `env`, `headers` and, in part, `url`."""
 
     secrets: tuple[str, ...]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """O_NONBLOCK: not to wait for the reader of a pipe."""
@@ -20,8 +21,7 @@ _DEVICES: Final = Path("/dev")
 """Where links are the system's, as `/dev/stdout` is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True):
     path: Path
     max_bytes: int | None
     """When to begin a new file; None for never."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -69,8 +68,7 @@ class _Bounds(msgspec.Struct):
     iat: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """A token whose signature was good. `keys` are what its issuer had then."""
 
     principal: Principal

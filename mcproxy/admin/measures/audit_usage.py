@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from mcproxy.access.audit.usage import UsageReport, read_usage
 
@@ -30,8 +30,7 @@ GIVE_WAY: Final = 0.001
 """Seconds that a reading pauses after each slice."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoUsage:
+class NoUsage(msgspec.Struct, frozen=True):
     """There are no figures; `why` is a sentence for operators."""
 
     why: str

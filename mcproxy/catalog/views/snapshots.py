@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call.upstreams import ServerIdentity
@@ -23,16 +24,14 @@ MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One entry of an upstream's list: its key in the upstream's own names, and all of it."""
 
     key: str
     data: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """One list of one upstream: its entries, and those refused."""
 
     entries: tuple[Entry, ...] = ()

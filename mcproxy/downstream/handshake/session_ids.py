@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -41,17 +40,15 @@ class UnknownSession(Exception):
     """No session has this id, nor can one be opened with it. The id of another principal's session looks the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(msgspec.Struct, frozen=True):
     """What `initialize` settled: the negotiated protocol version, the client's capabilities and its `clientInfo`."""
 
     version: str
-    capabilities: Params = field(default_factory=dict)
+    capabilities: Params = msgspec.field(default_factory=dict)
     info: Raw | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionIdPayload:
+class SessionIdPayload(msgspec.Struct, frozen=True):
     """What an id holds. `issued` is a Unix time in seconds; `key` is the session's secret key, in hex."""
 
     key: str

@@ -6,9 +6,10 @@ Decides no status and reads no message.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.http import server as http
@@ -60,8 +61,7 @@ def json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = Non
     return http.Response(status, body, {**_WHOLE_HEADERS, **headers} if headers else _WHOLE_HEADERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """Which of JSON and SSE an `Accept` header admits (RFC 9110, section 12.5.1)."""
 
     json: bool

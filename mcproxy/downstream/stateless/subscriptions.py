@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from dataclasses import dataclass
 from itertools import compress
 from typing import Final, Protocol, assert_never
 
@@ -59,8 +58,7 @@ _flag = msgspec.json.Decoder(bool)
 _uris = msgspec.json.Decoder(list[str])
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionFilter:
+class SubscriptionFilter(msgspec.Struct, frozen=True):
     """The changes that a client asks for, or that the gateway agreed to send."""
 
     flags: frozenset[str] = frozenset()

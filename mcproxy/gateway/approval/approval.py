@@ -7,7 +7,6 @@ waits for it. Sends no question itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -71,8 +70,7 @@ OUTCOMES: Final = {
 """What came of an approval, by the event that ended it; a label of metrics."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalSubject:
+class ApprovalSubject(msgspec.Struct, frozen=True):
     """What an approval is for: it is good for nothing else."""
 
     principal: str
@@ -95,8 +93,7 @@ class _Form(msgspec.Struct):
 _forms = msgspec.json.Decoder(_Form)
 
 
-@dataclass(eq=False, slots=True)
-class Approval:
+class Approval(msgspec.Struct, eq=False):
     """`name` is the tool as its caller knows it."""
 
     id: str
@@ -113,7 +110,7 @@ class Approval:
     state: ApprovalState = ApprovalState.WAITING
     last: ApprovalEvent | None = None
     """The event that led there."""
-    decided: anyio.Event = field(default_factory=anyio.Event)
+    decided: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
     def move(self, event: ApprovalEvent) -> bool:
         """Takes an event; False, and nothing, where its state has no such edge: another decision was faster."""

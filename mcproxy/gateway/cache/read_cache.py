@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Protocol, assert_never
 
 import anyio
+import msgspec
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
@@ -77,8 +77,7 @@ class Cause(Enum):
     RELOAD = "reload"
 
 
-@dataclass(frozen=True, slots=True)
-class CachedUpstream:
+class CachedUpstream(msgspec.Struct, frozen=True):
     """`upstream`, with its calls of `methods` answered by `handler`."""
 
     upstream: Upstream

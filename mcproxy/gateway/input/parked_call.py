@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 import anyio
+import msgspec
 from msgspec import Raw
 
 from mcproxy import settings
@@ -105,10 +105,9 @@ TRANSITIONS: Final[Mapping[ParkedCallState, Mapping[ParkedCallEvent, ParkedCallS
 }
 
 
-@dataclass(eq=False, slots=True)
-class _Question:
+class _Question(msgspec.Struct, eq=False):
     request: InputRequest
-    answered: anyio.Event = field(default_factory=anyio.Event)
+    answered: anyio.Event = msgspec.field(default_factory=anyio.Event)
     answer: Raw | McpError | None = None
 
     def settle(self, answer: Raw | McpError) -> None:

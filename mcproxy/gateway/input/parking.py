@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
+import msgspec
 from msgspec.structs import replace
 
 from mcproxy import settings
@@ -38,8 +38,7 @@ STOPPED: Final = Failed(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """A call was parked: the client is to answer `requests` before `expires`, a Unix time in seconds."""
 
     parked: Parked

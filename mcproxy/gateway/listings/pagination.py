@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -38,15 +37,13 @@ class Paged(Protocol):
 _items = msgspec.json.Decoder(list[Raw])
 
 
-@dataclass(frozen=True, slots=True)
-class PageLimits:
+class PageLimits(msgspec.Struct, frozen=True):
     pages: int
     entries: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPages:
+class FetchedPages(msgspec.Struct, frozen=True):
     items: list[Raw]
     cut: str | None = None
     """Why the rest was left, where it was."""
@@ -54,8 +51,7 @@ class FetchedPages:
     """The least of what the pages say."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(msgspec.Struct, frozen=True):
     items: list[Raw]
     cursor: str | None
     hints: Hints

@@ -7,8 +7,8 @@ Decides nothing: the catalogue (`state`) makes these, and drops them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call.calls import CallSubject
@@ -17,8 +17,7 @@ from mcproxy.catalog.views.view import Shown, View
 from mcproxy.protocol.methods import Kind
 
 
-@dataclass(frozen=True, slots=True)
-class ExposedRoute:
+class ExposedRoute(msgspec.Struct, frozen=True):
     """The target of all calls to one tool or prompt, by its exposed name."""
 
     space: Space

@@ -11,8 +11,9 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mcproxy import settings
 from mcproxy.call.calls import Call, Complete
@@ -28,8 +29,7 @@ _URI: Final = re.compile(SCHEME + r":(?P<token>[\w.-]+)(?:/(?P<start>\d{1,15})-(
 _START: Final = f'"{SCHEME}:'.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptResult:
+class _KeptResult(msgspec.Struct, frozen=True):
     data: bytes
     mime_type: str
     principal: str

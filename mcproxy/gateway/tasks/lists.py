@@ -7,10 +7,10 @@ Over a shared link an upstream lists all callers' tasks; each caller is shown on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -29,8 +29,7 @@ from mcproxy.settings import Proxy
 from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 
 
-@dataclass(frozen=True, slots=True)
-class _Tasks:
+class _Tasks(msgspec.Struct, frozen=True):
     member: str = "tasks"
     list_method: str = TASK_LIST
 
@@ -38,8 +37,7 @@ class _Tasks:
 _TASKS: Final[Paged] = _Tasks()
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(msgspec.Struct, frozen=True):
     """`id` is the caller's."""
 
     id: str

@@ -8,9 +8,9 @@ its id; which sessions know it is kept (`registry`), to tell them of changes and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import anyio
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -148,8 +148,7 @@ class TaskRelay(Component):
         return replace(call, client=TaskClient(call.client, outward.related, back.related))
 
 
-@dataclass(frozen=True, slots=True)
-class TaskClient:
+class TaskClient(msgspec.Struct, frozen=True):
     """The way back during a call about a task: what is told and asked belongs to the task, and so do the answers."""
 
     client: Client

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
+
+import msgspec
 
 from mcproxy.http.server.messages import Answered, Request
 
@@ -16,8 +17,7 @@ RoutedHandler = Callable[[Request, Mapping[str, str]], Awaitable[Answered]]
 _NAME: Final = re.compile(r"\{([a-z]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A path for one method. `{name}` matches a segment that is not empty, `{rest...}` at the end all that follows."""
 
     method: str

@@ -7,10 +7,10 @@ answer (requirements R26, R60). A client's `ask` refuses what its client did not
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
@@ -45,13 +45,11 @@ from mcproxy.upstream.link import NotAccepted, Rejected
 _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyNow:
+class ReplyNow(msgspec.Struct, frozen=True):
     result: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class AskClient:
+class AskClient(msgspec.Struct, frozen=True):
     """`listener` is the same client between calls; `ids` are our requests in flight that wait for this one."""
 
     ask: Callable[[InputRequest], Awaitable[Raw]]
@@ -60,8 +58,7 @@ class AskClient:
     ids: tuple[RequestId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseNow:
+class RefuseNow(msgspec.Struct, frozen=True):
     error: McpError
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from yarl import URL
@@ -85,8 +85,7 @@ async def connected(context: LinkContext) -> AsyncIterator[Link]:
             await streamable.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """How far an event stream has been read, and how long its server asks us to wait before resuming it."""
 
     last_id: str | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -24,8 +23,7 @@ class FilterEntry(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListenFilter:
+class ListenFilter(msgspec.Struct, frozen=True):
     """The notifications that a stream is asked for, or has agreed to."""
 
     flags: frozenset[str] = frozenset()

@@ -7,10 +7,10 @@ notification is missed. Does no I/O: it is given a function that listens, and wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
@@ -64,11 +64,10 @@ Raises NotAccepted, PeerGone or Rejected.
 """
 
 
-@dataclass(eq=False, slots=True)
-class _WantedEntry:
+class _WantedEntry(msgspec.Struct, eq=False):
     """One resource or task whose notifications are wanted. `error` says why they are not to be had."""
 
-    settled: anyio.Event = field(default_factory=anyio.Event)
+    settled: anyio.Event = msgspec.field(default_factory=anyio.Event)
     error: ErrorObject | None = None
 
     @property
@@ -80,12 +79,11 @@ class _WantedEntry:
         self.settled.set()
 
 
-@dataclass(eq=False, slots=True)
-class _ListenResponse:
+class _ListenResponse(msgspec.Struct, eq=False):
     asked: ListenFilter
     since: float
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    opened: anyio.Event = field(default_factory=anyio.Event)
+    scope: anyio.CancelScope = msgspec.field(default_factory=anyio.CancelScope)
+    opened: anyio.Event = msgspec.field(default_factory=anyio.Event)
     """Acknowledged, or ended before."""
     agreed: ListenFilter | None = None
     end: ErrorObject | None = None
