@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcproxy.configuration.documents import Node
+from mcproxy.configuration.documents.tree import Node
 from mcproxy.settings import Admin, Proxy, Tls
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback

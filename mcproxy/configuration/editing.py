@@ -16,7 +16,8 @@ from typing import Final
 
 import yaml
 
-from mcproxy.configuration.documents import Node, follow, parse
+from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.problems import ConfigurationError, Path, Place, Problem
 
 _INDENT: Final = re.compile(r"^([ \t]+)\S", re.MULTILINE)

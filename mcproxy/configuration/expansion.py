@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents import Node
+from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.problems import PathKey, Problem
 
 CALLER: Final = "caller."

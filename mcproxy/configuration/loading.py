@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents import Node, follow, parse
+from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.expansion import Expansion
 from mcproxy.configuration.hosts.translation import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from mcproxy.configuration import lock
 from mcproxy.configuration.consistency import certificate_faults, contradictions, doubts, open_doors, text_of
-from mcproxy.configuration.documents import Node, follow, without_nulls
+from mcproxy.configuration.documents.tree import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.prefixes import prefixes

@@ -28,6 +28,7 @@ FOR_FEATURES: Final = frozenset(
         "opentelemetry",  # proxy.tracing
         "redis",  # cluster
         "snowballstemmer",  # discovery: search
+        "yaml",  # a configuration in YAML
         "mcproxy.admin.approval_page",
         "mcproxy.admin.listener",
         "mcproxy.admin.pages",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.configuration.documents import parse
+from mcproxy.configuration.documents.parsing import parse
 from mcproxy.configuration.problems import ConfigurationError, Place, dotted
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

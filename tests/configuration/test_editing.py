@@ -9,7 +9,7 @@ import yaml
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from mcproxy.configuration.documents import parse
+from mcproxy.configuration.documents.parsing import parse
 from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.problems import ConfigurationError
 

@@ -21,7 +21,7 @@ from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.cli.access.explain import endpoint_key, known_roles
 from mcproxy.cli.output import print_json, print_out
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.documents import Node
+from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.gateway.explaining import kind_of

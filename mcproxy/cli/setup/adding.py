@@ -17,7 +17,8 @@ from mcproxy.cli.output import print_err
 from mcproxy.cli.runtime import ExitCode, run, set_up_logs
 from mcproxy.cli.setup.files import agreed, read, write
 from mcproxy.cli.setup.importing import add_variables
-from mcproxy.configuration.documents import Node, follow, parse
+from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, without_secrets

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents import Node
+from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, map_text
 
 _NONE: Final = Node(None)

@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from mcproxy.configuration.documents import Node, parse
+from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.expansion import HOST_REFERENCE, Expansion
 from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.hosts.dialects import HostServer, host_servers

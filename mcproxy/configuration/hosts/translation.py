@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from mcproxy.configuration.documents import Node, without_nulls
+from mcproxy.configuration.documents.tree import Node, without_nulls
 
 SERVER_MAPS: Final = ("mcpServers", "servers")
 """Keys under which hosts keep their servers; VS Code uses `servers`."""

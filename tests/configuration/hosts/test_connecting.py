@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents import follow, parse
+from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.tree import follow
 from mcproxy.configuration.hosts.connecting import CannotConnect, Program, Running, connect, entry
 from mcproxy.configuration.hosts.dialects import host_servers
 from mcproxy.configuration.hosts.locations import HOSTS, Machine

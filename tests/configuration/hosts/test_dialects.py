@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents import parse
+from mcproxy.configuration.documents.parsing import parse
 from mcproxy.configuration.hosts.dialects import host_servers
 from tests.configuration.hosts.examples import CODEX, CONTINUE, GOOSE, OPENCODE, ZED
 

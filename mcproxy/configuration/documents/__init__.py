@@ -1,0 +1,1 @@
+"""Configuration files as trees in which each value knows its line and column: YAML, JSON with comments, TOML."""
