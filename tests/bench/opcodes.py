@@ -5,7 +5,9 @@ Opcodes know nothing of what the interpreter, libraries in C and the kernel do f
 `tests.bench.instructions` does. NAME is a part of a workload's.
 
 The gateway runs in this process, with one connection; the upstream in another. A request counts with all that follows
-from it until the loop has nothing left to do, and of several requests the cheapest: timers only add.
+from it until the loop has nothing left to do, and of several requests the cheapest. What goes by a clock counts for
+nothing:
+the audit log's writer, the measure of the loop's lag.
 """
 
 from __future__ import annotations
@@ -57,6 +59,18 @@ PATIENCE: Final = 60.0
 PROBE: Final = 0.1
 """Seconds between announcements, until the first is heard."""
 
+BY_THE_CLOCK: Final = frozenset(
+    {
+        "AuditLog._run",
+        "measure_loop_lag",
+        # Of anyio: what the audit log's writer waits for.
+        "WorkerThread._report_result",
+        "CancelScope._timeout",
+        "CancelScope._deliver_cancellation",
+    }
+)
+"""Functions that are not counted, nor what they call: how often they run in a request's time, the machine decides."""
+
 UPDATE: Final = Workload("update of a watched resource, handshake", call())
 MEASURED: Final = (
     *(
@@ -91,7 +105,7 @@ class OpcodeTrace:
         sys.settrace(self._before)
 
     def _enter(self, frame: FrameType, _event: str, _: object) -> Callable[[FrameType, str, object], Any] | None:
-        if frame.f_code.co_filename == __file__:
+        if frame.f_code.co_filename == __file__ or goes_by_the_clock(frame):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self.entries[frame.f_code] += 1
@@ -102,6 +116,14 @@ class OpcodeTrace:
             self.opcodes += 1
             self.spent[frame.f_code, frame.f_lineno or 0] += 1
         return self._step
+
+
+def goes_by_the_clock(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_qualname in BY_THE_CLOCK:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +238,7 @@ def functions(cost: Cost, most: int) -> Iterator[str]:
     for (code, _), count in cost.spent.items():
         by_code[code] += count
     for code, count in _largest(by_code, most):
-        name = getattr(code, "co_qualname", code.co_name)
-        yield f"{count:>8,}  {cost.entries[code]:>4} times  {_place(code.co_filename)}  {name}"
+        yield f"{count:>8,}  {cost.entries[code]:>4} times  {_place(code.co_filename)}  {code.co_qualname}"
 
 
 def lines(cost: Cost, most: int) -> Iterator[str]:

@@ -199,11 +199,11 @@ class KnownHead:
         if not data.startswith(self._first):
             return None
         fields, length, before, after = self._original, 0, b"", 0
-        for number, behind in enumerate(self._behind):
+        for name, last, behind in zip(self._names, self._values, self._behind, strict=True):
             end = data.find(behind, start, self._longest)
             if end < 0:
                 return None
-            value, last = data[start:end], self._values[number]
+            value = data[start:end]
             if last is None:
                 if not (value.isdigit() and len(value) <= _DIGITS):
                     return None
@@ -212,7 +212,7 @@ class KnownHead:
                 if _PLAIN.fullmatch(value) is None:
                     return None
                 fields = Headers(fields) if fields is self._original else fields
-                fields[self._names[number]] = value.decode()
+                fields[name] = value.decode()
             start = end + len(behind)
         self.fields, self._before_digits, self._after_digits = fields, before, data[after:start] if before else b""
         return length, start

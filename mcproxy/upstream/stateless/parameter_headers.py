@@ -39,6 +39,8 @@ class ParameterHeaders:
 
     def headers(self, method: str, params: Params) -> dict[str, str]:
         """The headers for the parameters of a request."""
+        if not self.tools:
+            return {}
         row = row_of(method)
         if row.subject is not Subject.TOOL or row.subject_key is None:
             return {}
