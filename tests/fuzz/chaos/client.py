@@ -27,7 +27,7 @@ from tests.fuzz.chaos.server import PAGE
 
 Json = dict[str, Any]
 
-STUCK: Final = 60.0
+STUCK: Final = 90.0
 """Seconds that a call may take: three times the longest time-out of the configuration, since the machine is shared."""
 WORKERS: Final = 3
 """Calls of one client at once."""

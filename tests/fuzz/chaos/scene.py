@@ -158,7 +158,7 @@ class Scene:
 
     def _settings(self) -> Json:
         child = {"command": PYTHON, "cwd": str(ROOT)}
-        patience = {"connect": 15, "idle": 6, "total": 20, "list": 6, "probe": 4, "shutdown": 1}
+        patience = {"connect": 15, "idle": 20, "total": 30, "list": 20, "probe": 4, "shutdown": 1}
         upstreams: dict[str, Json] = {}
         for name, era in CHILDREN.items():
             arguments = ["-m", "tests.fuzz.chaos.server", era.value, str(self.journal(name))]
@@ -173,8 +173,8 @@ class Scene:
             watch=False,
             keep_alive=5 + self._generation % 7,
             connection_idle=600,
-            ask_timeout=15,
-            bridge={"park_ttl": 10},
+            ask_timeout=25,
+            bridge={"park_ttl": 20},
             limits={"session_idle": 20},
         )
         keys = {

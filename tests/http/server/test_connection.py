@@ -15,6 +15,7 @@ from mcproxy.http import server as http
 from mcproxy.http.server.connection import LAST_BYTES
 from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING
 from tests.http.server.serving import BOUNDS, PATIENCE, echo, post, serving, visiting
+from tests.http.timers import COMMANDED, commanded_loop
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -597,14 +598,16 @@ def test_r8_a_body_in_small_pieces_takes_no_more_room_than_it_has() -> None:
     assert held < 2 * size
 
 
+@COMMANDED
 async def test_r8_looking_for_idle_connections_gives_one_that_ends_no_more_time() -> None:
     async def answer(request: http.Request) -> http.Response:
         return http.Response(200, bytes(8_000_000))
 
-    bounds = replace(BOUNDS, idle=0.04, write_timeout=0.2)
+    bounds = replace(BOUNDS, idle=4, write_timeout=20)
     async with serving(answer, bounds) as running, running.visited() as visitor:
         await visitor.say(b"GET /x HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         while not running.server.connections:
             await anyio.lowlevel.checkpoint()
-        while running.server.connections:
-            await anyio.wait_all_tasks_blocked()
+        for _ in range(30):
+            await commanded_loop().advance(1)
+        assert not running.server.connections
