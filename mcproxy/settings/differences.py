@@ -126,9 +126,24 @@ def changed_sections(old: Settings, new: Settings) -> frozenset[str]:
 
 def same_but_for_links(old: Sequence[UpstreamSettings], new: Sequence[UpstreamSettings]) -> bool:
     """Whether the upstreams are the same, in the same order, and differ in `OF_LINKS` at most."""
-    keys = UpstreamSettings.model_fields.keys() - OF_LINKS
+    return _same_but_for(OF_LINKS, old, new)
+
+
+def _same_but_for(unheeded: frozenset[str], old: Sequence[UpstreamSettings], new: Sequence[UpstreamSettings]) -> bool:
+    keys = UpstreamSettings.model_fields.keys() - unheeded
     pairs = zip(old, new, strict=False)
     return len(old) == len(new) and all(getattr(a, key) == getattr(b, key) for a, b in pairs for key in keys)
+
+
+def shows_same(old: Settings, new: Settings) -> bool:
+    """Whether the names, the lists and the policy follow from both alike, whatever else differs."""
+    return (
+        old.access == new.access
+        and old.endpoints == new.endpoints
+        and old.proxy.naming == new.proxy.naming
+        and old.proxy.instructions == new.proxy.instructions
+        and _same_but_for(OF_LINKS | {"cache", "list_poll"}, old.upstreams, new.upstreams)
+    )
 
 
 def in_force(old: Settings, new: Settings) -> Settings:

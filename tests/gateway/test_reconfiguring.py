@@ -78,6 +78,27 @@ async def test_r49_what_compares_equal_is_not_touched_and_not_announced() -> Non
         assert len(a.calls) == calls
 
 
+@pytest.mark.parametrize(
+    ("options", "proxy"),
+    [({"list_poll": 60}, {}), ({"cache": {"ttl": {"*": 600}}}, {}), ({}, {"grace": 7})],
+    ids=["list_poll", "cache", "proxy"],
+)
+async def test_r49_a_value_on_which_no_list_depends_has_no_view_made_anew(
+    options: dict[str, object], proxy: dict[str, object]
+) -> None:
+    a, b = offering("a", "x"), offering("b", "y")
+    async with house(a, b) as h:
+        await h.ready()
+        listener, catalogue = h.listener(), h.gateway._catalogue
+        routes, policy = catalogue.routes(listener.caller), catalogue._policy
+        reconfigure(h, a, b, options={"a": options}, **proxy)
+        assert catalogue.routes(listener.caller) is routes
+        assert catalogue._policy is policy
+        assert listener.changes == []
+        reconfigure(h, a, b, options={"a": {**options, "prefix": "new"}}, **proxy)
+        assert h.names(Kind.TOOLS) == ["new__x", "b__y"]
+
+
 async def test_r49_a_new_prefix_is_new_names_over_the_same_link() -> None:
     a, b = offering("a", "x"), offering("b", "y")
     async with house(a, b) as h:

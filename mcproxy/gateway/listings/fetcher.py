@@ -55,6 +55,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings import UpstreamSettings as Spec
+from mcproxy.settings.differences import shows_same
 from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
@@ -88,6 +89,7 @@ class ListFetcher(Component):
         self._upstreams = upstreams
         self._timeouts = timeouts
         self._listeners = listeners
+        self._settings = settings
         self._proxy = settings.proxy
         self._specs: dict[str, Spec] = {spec.name: spec for spec in settings.upstreams}
         self._metrics = metrics
@@ -111,9 +113,11 @@ class ListFetcher(Component):
         self._wakeup = Wakeup()
 
     def reconfigure(self, change: Reconfiguration) -> None:
+        previous, self._settings = self._settings, change.settings
         settings = change.settings
-        with self.announcing(UNKNOWN):
-            self._catalogue.reconfigure(*rules_of(settings))
+        if not shows_same(previous, settings):
+            with self.announcing(UNKNOWN):
+                self._catalogue.reconfigure(*rules_of(settings))
         before, self._proxy = self._specs, settings.proxy
         self._specs = {spec.name: spec for spec in settings.upstreams}
         for link in self._catalogue.up():
