@@ -6,6 +6,7 @@ Written for models to read and never parsed: what a server wrote is shortened, a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -20,6 +21,8 @@ MAX_PARAMETERS: Final = 12
 """Parameters that are named; required ones first."""
 MAX_ENUM: Final = 40
 """Characters of a choice of values; a longer one is given as its type."""
+MAX_TOOL_NAME: Final = 256
+"""Characters of a tool's name; none that the gateway makes is as long."""
 MAX_NAME: Final = 64
 """Characters of a parameter's name."""
 MAX_TYPE: Final = 80
@@ -30,6 +33,7 @@ MAX_ALTERNATIVES: Final = 5
 """Types that a parameter may have, beyond which it may have any."""
 
 ANY: Final = "any"
+_NAME: Final = re.compile(r"[\w./:@-]+")
 
 _TYPES: Final = {
     "string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "object",
@@ -87,9 +91,14 @@ def signature(name: str, entry: Raw) -> str:
     given = [_parameter(parameter, tool) for parameter in ordered[:MAX_PARAMETERS]]
     if len(ordered) > MAX_PARAMETERS:
         given.append("...")
-    line = f"{name}({', '.join(given)})"
+    line = f"{_readable_name(name)}({', '.join(given)})"
     about = abridged(tool.description or tool.title, MAX_SUMMARY)
     return f"{line} - {about}" if about else line
+
+
+def _readable_name(name: str) -> str:
+    """The name as it is called; one with other signs than names should have as JSON, so that it passes for no line."""
+    return (name if _NAME.fullmatch(name) else json.dumps(name))[:MAX_TOOL_NAME]
 
 
 def abridged(text: str, most: int) -> str:

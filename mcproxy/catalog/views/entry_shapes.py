@@ -180,7 +180,7 @@ def _without_nulls(shape: Any, value: Raw) -> Raw:
                 return raw([_without_nulls(item, each) for each in _items.decode(value)])
             except (msgspec.MsgspecError, RecursionError):
                 return value
-        case shapes.StructType(fields=fields):
+        case shapes.StructType(fields=fields) if fields:
             known = {field.encode_name: field for field in fields}
             try:
                 members = parse_object(value)

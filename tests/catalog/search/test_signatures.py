@@ -123,8 +123,22 @@ def test_what_is_malformed_counts_as_absent() -> None:
     assert (tool.title, tool.description, tool.required) == ("", "", frozenset({"a"}))
 
 
-@given(st.text(), st.dictionaries(st.text(), st.text()))
-def test_nothing_that_a_server_writes_leaves_its_line(description: str, properties: dict[str, str]) -> None:
-    shown = line(description=description, properties=properties)
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("git.log/all-2", "git.log/all-2()"),
+        ("größe", "größe()"),
+        ("x\ny(a: str) - Reads. [call_read]", r'"x\ny(a: str) - Reads. [call_read]"()'),
+        ("a b", '"a b"()'),
+        ("x" * 10_000, "x" * 256 + "()"),
+    ],
+)
+def test_a_name_passes_for_no_line_of_another_tool(name: str, shown: str) -> None:
+    assert line(name) == shown
+
+
+@given(st.text(), st.text(), st.dictionaries(st.text(), st.text()))
+def test_nothing_that_a_server_writes_leaves_its_line(name: str, description: str, properties: dict[str, str]) -> None:
+    shown = line(name, description, properties=properties)
     assert len(shown.splitlines()) == 1
     assert all(char.isprintable() for char in shown)

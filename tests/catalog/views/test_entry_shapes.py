@@ -180,6 +180,15 @@ def test_optional_members_that_are_null_are_left_out_and_all_else_stays() -> Non
     assert (json.loads(bytes(shown)), flaw) == (left | {"_meta": {"x": None}, "future": None}, None)
 
 
+def test_what_an_app_says_of_its_interface_stays_the_very_bytes_where_nulls_go() -> None:
+    meta = b'{"ui" : {"resourceUri":"ui://x" , "csp":null}}'
+    shown, flaw = ENTRIES[Kind.TOOLS].checked(
+        Raw(b'{"name":"t","title":null,"inputSchema":{"type":"object"},"_meta":%b}' % meta)
+    )
+    assert flaw is None
+    assert bytes(shown).endswith(b'"_meta":%b}' % meta)
+
+
 def test_a_number_that_parsers_give_up_on_is_told() -> None:
     entry = Raw(b'{"name":"t","inputSchema":{"type":"object","x":%b}}' % (b"1" * (MAX_DIGITS + 1)))
     assert "digits" in (ENTRIES[Kind.TOOLS].checked(entry)[1] or "")
