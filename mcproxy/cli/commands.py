@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ConfigurationError as error:
         from mcproxy.cli.output import print_err
 
-        print_err(str(error))
+        print_err(str(error), lines=True)
         sys.exit(ExitCode.INPUT)
     sys.exit(ExitCode.OK)
 
