@@ -129,6 +129,8 @@ def credentials(settings: Settings) -> set[str]:
     values = set(settings.proxy.secret)
     values.update(part for part in url_credentials(settings.cluster.redis or "") if len(part) >= MIN_URL_SECRET)
     values.update(hook.secret for hook in settings.access.hooks)
+    if settings.proxy.embeddings is not None and settings.proxy.embeddings.key is not None:
+        values.add(settings.proxy.embeddings.key)
     if settings.access.approvals.webhook is not None:
         values.add(settings.access.approvals.webhook.secret)
     for upstream in settings.upstreams:

@@ -46,6 +46,7 @@ from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.gateway.results.limiting import ResultLimits
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.search.answers import ToolSearch
+from mcproxy.gateway.search.embeddings import ToolEmbeddings
 from mcproxy.gateway.search.indirect_calls import IndirectCalls
 from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
@@ -127,7 +128,8 @@ class Gateway:
         )
         self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
-        self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, now)
+        self._embeddings = ToolEmbeddings(settings, metrics, sleep, now)
+        self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, self._embeddings, now)
         own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners, self._exchange)
@@ -164,6 +166,7 @@ class Gateway:
             self._hooks,
             self._approvals,
             self._search,
+            self._embeddings,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
         self._hearers: Final = {

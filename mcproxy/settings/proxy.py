@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from mcproxy.settings.embeddings import EmbeddingSettings
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
 from mcproxy.settings.tracing import TracingSettings, is_installed
 
@@ -298,6 +299,11 @@ class Proxy(Section):
     """`auto` is console on a terminal and JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
+    embeddings: EmbeddingSettings | None = None
+    """A service by which `find_tools` also searches by meaning; default: by words alone.
+
+    {url: https://models.example/v1/embeddings, model: small, key: '${EMBEDDINGS_KEY}'}
+    """
     tracing: TracingSettings = TracingSettings()
     """Traces of calls (OpenTelemetry)."""
 

@@ -331,6 +331,19 @@ class Metrics:
             ("followed",),
             registry=r,
         )
+        self.search_rankings = Counter(
+            "mcproxy_search_rankings",
+            "Searches of tools, with proxy.embeddings, by what ranked them: words and meaning (both), or words alone.",
+            ("by",),
+            registry=r,
+        )
+        self.embedding_requests = Counter(
+            "mcproxy_embedding_requests",
+            "Requests to the service of proxy.embeddings, by outcome: ok or failed.",
+            ("outcome",),
+            registry=r,
+        )
+        self.embedded_texts = Gauge("mcproxy_embedded_texts", "Texts of tools whose vectors are kept.", registry=r)
         self.limited = Counter(
             "mcproxy_limited", "Calls refused by a limit of access.limits.", ("upstream", "limit"), registry=r
         )

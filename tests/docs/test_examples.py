@@ -15,6 +15,7 @@ from tests.docs.generated import pages
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 ENVIRONMENT = {
     "GITHUB_TOKEN": "a",
+    "EMBEDDINGS_KEY": "any",
     "MCPROXY_SECRET": "sixteen characters",
     "MCPROXY_OLD_SECRET": "sixteen characters that were before",
     "TRACKER_CLIENT_SECRET": "a",

@@ -21,6 +21,7 @@ from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.search.embeddings import ToolEmbeddings
 from mcproxy.gateway.search.follow_ups import FollowUps
 from mcproxy.gateway.search.found_lines import fitting
 from mcproxy.gateway.search.indexes import SearchableView, SearchIndexes
@@ -72,6 +73,7 @@ class ToolSearch(Component):
         fetcher: ListFetcher,
         settings: Settings,
         metrics: Metrics,
+        embeddings: ToolEmbeddings,
         now: Clock = time.monotonic,
     ) -> None:
         self._catalogue = catalogue
@@ -80,6 +82,7 @@ class ToolSearch(Component):
         self._called = metrics.searches.labels("called")
         self._not_called = metrics.searches.labels("none")
         self._indexes = SearchIndexes()
+        self._embeddings = embeddings
         self._follow_ups = FollowUps(now)
         self._now = now
         self._latest: tuple[SearchableView, float] | None = None
@@ -121,7 +124,10 @@ class ToolSearch(Component):
         endpoint = view.view.layout.search
         settings = SearchSettings() if endpoint is None else endpoint.search
         most = settings.results if limit is None else max(1, min(MAX_FOUND, limit))
-        positions = view.words.search(query, most)
+        if self._embeddings.on:
+            positions = await self._embeddings.ranked(view, query, most)
+        else:
+            positions = view.words.search(query, most)
         lines = map(view.lines.__getitem__, positions)
         names, texts, sizes = zip(*lines, strict=True) if positions else ((), (), ())
         unfollowed = self._follow_ups.searched(call.caller, names)

@@ -1,0 +1,109 @@
+"""Asks a service for the vectors of texts (`POST /v1/embeddings`, as OpenAI's API has it). It is never trusted.
+
+Follows no redirect, reads no more than the answer may have, and takes only vectors of finite numbers and one length,
+one for each text. Keeps nothing of texts or vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import msgspec
+
+from mcproxy import __version__
+from mcproxy.settings.embeddings import EmbeddingSettings
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from mcproxy.gateway.search.vectors import Matrix
+
+_BYTES_OF_NUMBER: Final = 32
+"""At most, in an answer, with what stands between two."""
+_BYTES_BESIDE: Final = 64 * 1024
+"""Of an answer, beside its numbers."""
+
+
+class EmbeddingFailed(Exception):
+    """The service was not reached, or gave no answer that counts. The text says why, for operators."""
+
+
+class _Vector(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _EmbeddingList(msgspec.Struct):
+    data: list[_Vector]
+
+
+_answer = msgspec.json.Decoder(_EmbeddingList)
+
+
+class EmbeddingService:
+    def __init__(self, settings: EmbeddingSettings) -> None:
+        self.settings: Final = settings
+        self._http: aiohttp.ClientSession | None = None
+        from mcproxy.gateway.search.vectors import unit_vectors
+
+        self._unit_vectors = unit_vectors
+
+    async def __call__(self, texts: Sequence[str], seconds: float) -> Matrix:
+        """The vectors of the texts, one in each row, each of length 1. Raises EmbeddingFailed."""
+        import aiohttp
+
+        try:
+            with anyio.fail_after(seconds):
+                return self._read(await self._post(texts), len(texts))
+        except TimeoutError as error:
+            raise EmbeddingFailed(f"no answer in {seconds:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise EmbeddingFailed(f"{type(error).__name__}: {error}") from error
+
+    async def aclose(self) -> None:
+        """Closes its connections; a later request opens others."""
+        if self._http is not None:
+            http, self._http = self._http, None
+            await http.close()
+
+    async def _post(self, texts: Sequence[str]) -> bytes:
+        most = len(texts) * self.settings.max_dimensions * _BYTES_OF_NUMBER + _BYTES_BESIDE
+        clean = [text.encode(errors="replace").decode() for text in texts]
+        body = msgspec.json.encode({"model": self.settings.model, "input": clean, "encoding_format": "float"})
+        async with self._session().post(self.settings.url, data=body, allow_redirects=False) as response:
+            if response.status != 200:
+                raise EmbeddingFailed(f"it answered HTTP {response.status}")
+            answer = bytearray()
+            async for chunk in response.content.iter_any():
+                answer += chunk
+                if len(answer) > most:
+                    raise EmbeddingFailed(f"its answer has more than {most} bytes")
+        return bytes(answer)
+
+    def _read(self, answer: bytes, texts: int) -> Matrix:
+        try:
+            data = _answer.decode(answer).data
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise EmbeddingFailed("its answer is no list of vectors") from error
+        by_index = {vector.index: vector.embedding for vector in data}
+        if len(data) != texts or by_index.keys() != set(range(texts)):
+            raise EmbeddingFailed("its answer has not one vector for each text")
+        lengths = {len(vector) for vector in by_index.values()}
+        if len(lengths) != 1 or not 0 < max(lengths) <= self.settings.max_dimensions:
+            raise EmbeddingFailed("its vectors have no numbers, too many (max_dimensions), or not equally many")
+        found = self._unit_vectors([by_index[index] for index in range(texts)])
+        if found is None:
+            raise EmbeddingFailed("its vectors have numbers that are not finite, or are all nought")
+        return found
+
+    def _session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._http is None:
+            headers = {"Content-Type": "application/json", "User-Agent": f"mcproxy/{__version__}"}
+            if self.settings.key is not None:
+                headers["Authorization"] = f"Bearer {self.settings.key}"
+            self._http = aiohttp.ClientSession(headers=headers, cookie_jar=aiohttp.DummyCookieJar())
+        return self._http
