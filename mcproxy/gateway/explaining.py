@@ -164,7 +164,7 @@ class _Walk(msgspec.Struct, frozen=True):
     def _hidden(self, spaces: Iterable[Space], kind: Kind, subject: str) -> Iterator[_Found]:
         """Entries that are listed upstream and would have the name, if they were shown."""
         for space in spaces:
-            listing = self.catalogue.listing(LinkKey(space.upstream, None), kind)
+            listing = self.catalogue.known.listing(LinkKey(space.upstream, None), kind)
             for entry in listing.entries if listing else ():
                 if space.expose_name(space.wish(kind, entry.key)) == subject:
                     yield _Found(space, entry.key)

@@ -143,7 +143,7 @@ class Gateway:
             self._resolver,
             metrics,
             sleep=sleep,
-            awaits_login=catalogue.awaits_login,
+            awaits_login=catalogue.known.awaits_login,
             pages=login_pages,
         )
         self.approvals = CallApprovals(
@@ -311,7 +311,7 @@ class Gateway:
 
     def _lose_links_of(self, name: str, *, returns: bool) -> None:
         """What an upstream offered stays listed where it `returns` with other settings (R10)."""
-        for link in self._catalogue.links_of(name):
+        for link in self._catalogue.known.links_of(name):
             stays = returns and link.owner is None
             lost = Disconnected(name, None, "its configuration changed") if stays else Retired(name, link.owner)
             self.on_event(lost)

@@ -86,7 +86,7 @@ class LogLevels(Component):
         asked = self._sent.get(link) or self._of_calls.get(link)
         if asked is not None and is_audible(level, asked):
             return
-        if self._catalogue.era(link) is Era.STATELESS:
+        if self._catalogue.known.era(link) is Era.STATELESS:
             return  # it hears the level with the call
         self._of_calls[link] = level
         self._syncs.want(link)
@@ -113,7 +113,7 @@ class LogLevels(Component):
 
     def _refresh(self) -> list[LinkKey]:
         """The links whose level is another now; each is told."""
-        stale = [link for link in self._catalogue.up() if self._wanted(link) not in (None, self._sent.get(link))]
+        stale = [link for link in self._catalogue.known.up() if self._wanted(link) not in (None, self._sent.get(link))]
         for link in stale:
             self._syncs.want(link)
         return stale
@@ -124,7 +124,7 @@ class LogLevels(Component):
 
     def _wanted(self, link: LinkKey) -> str | None:
         """The level to ask for; None where no client named one, or the upstream has none."""
-        identity = self._catalogue.identity(link)
+        identity = self._catalogue.known.identity(link)
         if identity is None or METHODS[SET_LEVEL].capability not in identity.capabilities:
             return None
         served = self._listeners.served_by(link)
@@ -140,7 +140,7 @@ class LogLevels(Component):
 
     async def _sync(self, link: LinkKey) -> None:
         level = self._wanted(link)
-        if level is None or level == self._sent.get(link) or not self._catalogue.is_up(link):
+        if level is None or level == self._sent.get(link) or not self._catalogue.known.is_up(link):
             return
         outcome: Outcome | None = None
         with anyio.move_on_after(self._timeout):

@@ -97,7 +97,7 @@ class OwnLinks(Component):
 
         async with anyio.create_task_group() as tasks:
             for link in self._catalogue.links(call.caller):
-                if link.owner is not None and link.owner == call.caller.session and self._catalogue.is_up(link):
+                if link.owner is not None and link.owner == call.caller.session and self._catalogue.known.is_up(link):
                     tasks.start_soon(tell, link)
         return Complete({})
 

@@ -1,4 +1,4 @@
-"""What happens to a call, in order: the list in `build`. Read it first.
+"""The stages that each call passes, in order: the list in `build`. Read it first.
 
 A stage wraps a handler and returns one. Errors become outcomes in one of them, `contained`, and at no other place. Who
 may use what is no stage: it is decided where a name is looked up, in the caller's own view (`resolving`).

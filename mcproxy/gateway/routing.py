@@ -111,7 +111,7 @@ class Router:
         space = next((each for each in routes.view.layout.spaces if name in login_names(each)), None)
         if space is None or space.spec.oauth is None:
             return None
-        if self._catalogue.listing(self._catalogue.link(space, call.caller), Kind.TOOLS) is None:
+        if self._catalogue.known.listing(self._catalogue.link(space, call.caller), Kind.TOOLS) is None:
             return None  # It may be a tool of the upstream's own.
         # It was listed until the login was made.
         text = f"No login is needed at {space.upstream} now: use its tools."

@@ -353,7 +353,7 @@ def annotated_in(catalogue: Catalogue) -> ReadOnly:
     """As the upstreams annotate the tools that they list (schema, `ToolAnnotations`)."""
 
     def read_only(upstream: str, owner: LinkOwner, name: str) -> bool:
-        listings = [catalogue.listing(LinkKey(upstream, each), Kind.TOOLS) for each in (owner, None)]
+        listings = [catalogue.known.listing(LinkKey(upstream, each), Kind.TOOLS) for each in (owner, None)]
         listing = next(filter(None, listings), EMPTY)
         entry = next((entry.data for entry in listing.entries if entry.key == name), None)
         return entry is not None and is_read_only(entry)

@@ -48,7 +48,7 @@ class VettedUpstream:
 
     async def __call__(self, call: Call) -> Outcome:
         link, kind = LinkKey(self.name, call.over), call.row.named_in
-        if kind is None or self._catalogue.freshness(link, kind) is not DOUBTFUL:
+        if kind is None or self._catalogue.known.freshness(link, kind) is not DOUBTFUL:
             return await self._upstream(call)
         failed = await self._refetch(ListKey(link, kind), call)
         if failed is not None:
@@ -91,8 +91,8 @@ class Approvals(Component):
         return self._catalogue.unapproved(LinkKey(upstream, None), kind)
 
     def _offered(self, link: LinkKey) -> Approved | None:
-        identity = self._catalogue.identity(link)
-        listings = {kind: self._catalogue.listing(link, kind) for kind in Kind}
+        identity = self._catalogue.known.identity(link)
+        listings = {kind: self._catalogue.known.listing(link, kind) for kind in Kind}
         if identity is None or None in (listings[kind] for kind in PINNED):
             return None
         entries = {kind: {e.key: e.data for e in listing.entries} for kind, listing in listings.items() if listing}

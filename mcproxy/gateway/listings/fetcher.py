@@ -120,7 +120,7 @@ class ListFetcher(Component):
                 self._catalogue.reconfigure(*rules_of(settings))
         before, self._proxy = self._specs, settings.proxy
         self._specs = {spec.name: spec for spec in settings.upstreams}
-        for link in self._catalogue.up():
+        for link in self._catalogue.known.up():
             if before[link.upstream].list_poll != self._specs[link.upstream].list_poll:
                 for kind in Kind:
                     self._poll(ListKey(link, kind))
@@ -142,24 +142,24 @@ class ListFetcher(Component):
                 self._expiries.forget(link)
                 self._unannounced.pop(link, None)
                 with self.announcing(link.upstream):
-                    self._catalogue.connect(link, identity)
+                    self._catalogue.known.connect(link, identity)
                 if not self._catalogue.has_approved_instructions(link):
                     log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
                 self._fetch_all(link)
             case Disconnected():
-                if self._catalogue.is_up(link):
+                if self._catalogue.known.is_up(link):
                     self._expiries.want_after(link, self._proxy.grace)
-                self._catalogue.disconnect(link)
+                self._catalogue.known.disconnect(link)
             case Idled(identity=identity, lists=lists):
-                self._catalogue.idle(link)
+                self._catalogue.known.idle(link)
                 if identity is not None:
                     self._recall(link, identity, lists)
             case Retired():
                 self._retire(link)
             case LoginAwaited(awaited=awaited):
                 with self.announcing(link.upstream):
-                    self._catalogue.await_login(link, awaited=awaited)
-                if not awaited and self._catalogue.is_up(link):
+                    self._catalogue.known.await_login(link, awaited=awaited)
+                if not awaited and self._catalogue.known.is_up(link):
                     self._fetch_all(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
                 self._changed(ListKey(link, kind))
@@ -180,7 +180,7 @@ class ListFetcher(Component):
         """Lists what was recorded of an upstream that is not running (`start: on_demand`)."""
         with self.announcing(link.upstream):
             found = {kind: read_listing(link.upstream, kind, entries) for kind, entries in lists.items()}
-            self._catalogue.recall(link, identity, found)
+            self._catalogue.known.recall(link, identity, found)
         for kind, listing in found.items():
             self._measure(ListKey(link, kind), listing)
 
@@ -191,14 +191,14 @@ class ListFetcher(Component):
     def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
         for link in self._catalogue.links(listener.caller):
             is_own = link.owner is not None and link.owner != listener.caller.principal.key
-            if is_own and link.upstream in upstreams and not self._catalogue.is_up(link):
+            if is_own and link.upstream in upstreams and not self._catalogue.known.is_up(link):
                 self._connecting.want(link)
 
     def connect_for_principal(self, caller: Caller) -> None:
         """Has links made at which the caller's principal logs in for itself: no other link tells what it may use."""
         for space in self._catalogue.layout(caller).spaces:
             link = self._catalogue.link(space, caller)
-            if space.spec.has_own_logins and not self._catalogue.is_up(link):
+            if space.spec.has_own_logins and not self._catalogue.known.is_up(link):
                 self._callers[link] = caller
                 self._connecting.want(link)
 
@@ -206,7 +206,7 @@ class ListFetcher(Component):
         """Returns once the links that `caller`'s credentials are for were tried, and list; or after `list_wait`."""
         own = caller.credentials
         links = [link for link in self._catalogue.links(caller) if own is not None and link.owner == own.key]
-        unknown = [link for link in links if self._catalogue.identity(link) is None]
+        unknown = [link for link in links if self._catalogue.known.identity(link) is None]
         for link in unknown:
             self._callers[link] = caller
             self._connecting.want(link)
@@ -256,7 +256,7 @@ class ListFetcher(Component):
     async def refetched(self, key: ListKey, call: Call) -> Failed | None:
         """Returns once a list is known as it is now, over a link that is made where there is none; or the failure."""
         link = key.link
-        if not self._catalogue.is_up(link):
+        if not self._catalogue.known.is_up(link):
             outcome = await self._ask(link, key.kind, {}, call.listener, call.caller)
             if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
                 return outcome
@@ -269,9 +269,9 @@ class ListFetcher(Component):
     async def reach(self, space: Space, kind: Kind, call: Call) -> None:
         """Makes one attempt to learn an unknown list. Raises McpError where the upstream is not there (R53)."""
         link = self._catalogue.link(space, call.caller)
-        if self._catalogue.listing(link, kind) is not None:
+        if self._catalogue.known.listing(link, kind) is not None:
             return
-        if not self._catalogue.is_up(link):
+        if not self._catalogue.known.is_up(link):
             outcome = await self._ask(link, kind, {}, call.listener, call.caller)
             if isinstance(outcome, Failed) and outcome.login is not None:
                 raise LoginRequired(outcome)
@@ -279,7 +279,7 @@ class ListFetcher(Component):
                 raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
         timeouts = self._timeouts.get(space.upstream, space.spec.timeouts)
         await self.known(call.caller, kind, timeouts.list)
-        if self._catalogue.listing(link, kind) is None:
+        if self._catalogue.known.listing(link, kind) is None:
             sentence = f"upstream {space.upstream!r}: its {kind.value} are not known; it does not list them"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
@@ -287,7 +287,7 @@ class ListFetcher(Component):
 
     async def _fetch(self, key: ListKey) -> None:
         link, kind = key
-        if not self._catalogue.is_up(link):
+        if not self._catalogue.known.is_up(link):
             return
         limits, spec = self._proxy.limits, self._specs[link.upstream]
         bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
@@ -300,7 +300,7 @@ class ListFetcher(Component):
         if noticed is not None:
             self._pace.begin(key, asked)
         fetched = await fetch_pages(lambda params: self._page(key, params, owner), kind, bounds)
-        if not self._catalogue.is_up(link):
+        if not self._catalogue.known.is_up(link):
             return
         self._hanging.discard(link)
         if isinstance(fetched, Failed):
@@ -314,7 +314,7 @@ class ListFetcher(Component):
             if hints.ttl is None and kind.extension is not None:
                 # No notification says that such a list changed: without a TTL it is out of date at once.
                 hints = replace(hints, ttl=0.0)
-            self._catalogue.renew(link, kind, DOUBTFUL if self._is_wanted(key) else stated(hints, asked))
+            self._catalogue.known.renew(link, kind, DOUBTFUL if self._is_wanted(key) else stated(hints, asked))
             self._poll(key)
             self._observe_delay(key, noticed)
         self._wakeup.notify_all()
@@ -337,7 +337,7 @@ class ListFetcher(Component):
         if link.upstream not in self._upstreams:
             return _gone(link)
         timeouts = self._timeouts[link.upstream]
-        seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
+        seconds = timeouts.list + (0 if self._catalogue.known.is_up(link) else timeouts.connect)
         with anyio.move_on_after(seconds):
             return await self._upstreams[link.upstream](internal_call(link, kind.list_method, params, listener, caller))
         sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
@@ -347,41 +347,41 @@ class ListFetcher(Component):
         """Makes an owner's link by one call over it; its lists are fetched upon `Connected`."""
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         caller = self._callers.pop(link, None)
-        if (owner or caller) is not None and not self._catalogue.is_up(link):
+        if (owner or caller) is not None and not self._catalogue.known.is_up(link):
             await self._ask(link, Kind.TOOLS, {}, owner, caller)
         self._wakeup.notify_all()
 
     async def _expire(self, link: LinkKey) -> None:
         """The grace period of a lost upstream is over (R10). What only waits for a login stays listed."""
-        if not self._catalogue.is_up(link) and not self._catalogue.awaits_login(link):
+        if not self._catalogue.known.is_up(link) and not self._catalogue.known.awaits_login(link):
             with self.announcing(link.upstream):
-                self._catalogue.empty(link)
+                self._catalogue.known.empty(link)
 
     def _not_announced(self, link: LinkKey, kinds: frozenset[Kind]) -> None:
         """From now on these lists are fetched as if their upstream did not declare `listChanged` (R75)."""
         self._unannounced[link] = kinds
         for kind in kinds:
-            if self._catalogue.is_up(link) and self._catalogue.tells_changes(link, kind):
+            if self._catalogue.known.is_up(link) and self._catalogue.known.tells_changes(link, kind):
                 self._poll(ListKey(link, kind))
 
     def _announces_changes(self, key: ListKey) -> bool:
         """Whether the upstream declares that it announces changes of that list, and its push channel lives (R75)."""
-        return self._catalogue.tells_changes(*key) and key.kind not in self._unannounced.get(key.link, ())
+        return self._catalogue.known.tells_changes(*key) and key.kind not in self._unannounced.get(key.link, ())
 
     def _regained(self, link: LinkKey) -> None:
         """Every list counts as changed: its notifications may have been lost with the link."""
         for kind in Kind:
-            if self._catalogue.tells_changes(link, kind) or kind.extension is not None:
+            if self._catalogue.known.tells_changes(link, kind) or kind.extension is not None:
                 self._changed(ListKey(link, kind))
 
     def _changed(self, key: ListKey) -> None:
         link, kind = key
-        if not self._catalogue.announces(link, kind):
+        if not self._catalogue.known.announces(link, kind):
             return
         if self._is_wanted(key):
             self._metrics.coalesced_notifications.labels(link.upstream, kind.value).inc()
         self._note_change(key, self._now())
-        self._catalogue.renew(link, kind, DOUBTFUL)
+        self._catalogue.known.renew(link, kind, DOUBTFUL)
         wait = self._pace.wait(key, self._now())
         if not wait:
             self._fetches.want(key)
@@ -401,7 +401,7 @@ class ListFetcher(Component):
     def _fetch_all(self, link: LinkKey) -> None:
         for kind in Kind:
             self._failures.pop(ListKey(link, kind), None)
-            if self._catalogue.announces(link, kind):
+            if self._catalogue.known.announces(link, kind):
                 self._fetches.want(ListKey(link, kind))
 
     def _retire(self, link: LinkKey) -> None:
@@ -417,7 +417,7 @@ class ListFetcher(Component):
             self._due.discard(ListKey(link, kind))
         self._hanging.discard(link)
         with self.announcing(link.upstream):
-            self._catalogue.retire(link)
+            self._catalogue.known.retire(link)
 
     def _retry(self, key: ListKey, failed: Failed) -> None:
         self._failures[key] += 1
@@ -444,10 +444,10 @@ class ListFetcher(Component):
         if fetched.cut is not None:
             log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=fetched.cut)
         listing = read_listing(link.upstream, kind, fetched.items)
-        if listing == self._catalogue.listing(link, kind):
+        if listing == self._catalogue.known.listing(link, kind):
             return
         with self.announcing(link.upstream):
-            self._catalogue.replace(link, kind, listing)
+            self._catalogue.known.replace(link, kind, listing)
         self._measure(key, listing)
         refused = self._hidden(key)
         _warn_of(refused, "an entry is not shown")
@@ -481,9 +481,9 @@ class ListFetcher(Component):
 
     def _is_awaited(self, key: ListKey) -> bool:
         link = key.link
-        if self._catalogue.listing(link, key.kind) is not None:
+        if self._catalogue.known.listing(link, key.kind) is not None:
             return False
-        if self._catalogue.is_up(link):
+        if self._catalogue.known.is_up(link):
             return key not in self._failures
         if link.owner is not None:
             return self._connecting.busy(link)
@@ -492,7 +492,7 @@ class ListFetcher(Component):
 
     def _is_outdated(self, key: ListKey) -> bool:
         """Whether a list has outlived its `ttlMs`, its changes are not announced, and its last fetch did not fail."""
-        freshness, now = self._catalogue.freshness(*key), self._now()
+        freshness, now = self._catalogue.known.freshness(*key), self._now()
         over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
         return over and not self._announces_changes(key) and key not in self._failures
 

@@ -1,4 +1,4 @@
-"""The catalogue: the lists of every link, and each caller's view and routes over them. State and look-ups; no I/O.
+"""The catalogue: each caller's view of what upstreams list (`known_links`), and the routes in it. No I/O.
 
 A caller that has a link of its own to an upstream sees the lists of that link; until they are known, those of the
 shared one. What the policy denies is in no view: callers with the same roles share a view without it, so that all who
@@ -19,22 +19,23 @@ from msgspec import Raw
 from mcproxy.access.pins import UNPINNED, Pins, same
 from mcproxy.access.policy import Policy, PolicyItem, RoleSet
 from mcproxy.call.calls import CallSubject, Decision
-from mcproxy.call.identity import AGGREGATE, Caller, LinkOwner, Principal, owner
+from mcproxy.call.identity import AGGREGATE, Caller, Principal, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
-from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
+from mcproxy.catalog.freshness import NOT_LISTED, Freshness
 from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
 from mcproxy.catalog.search.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.offers import agreed, relayed
-from mcproxy.catalog.views.snapshots import EMPTY, Listing, Snapshot, entry_key
+from mcproxy.catalog.views.snapshots import Listing, entry_key
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.known_links import KnownLinks
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
-from mcproxy.protocol.capabilities import lists, tells_changes, unknown_extensions
-from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
+from mcproxy.protocol.capabilities import unknown_extensions
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_calls
@@ -86,13 +87,7 @@ class Catalogue:
         self._policy = policy
         self.refers_calls = policy.refers_calls
         """Whether any call needs an operator's approval."""
-        self._snapshots: dict[LinkKey, Snapshot] = {}
-        self._owned: dict[LinkOwner, set[LinkKey]] = {}
-        """The links of `_snapshots`, by whose they are."""
-        self._up: set[LinkKey] = set()
-        self._idle: set[LinkKey] = set()
-        """Links that the next call brings up."""
-        self._awaiting_login: set[LinkKey] = set()
+        self.known = KnownLinks(self.has, self._changed)
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_instructions = max_instructions
@@ -218,69 +213,20 @@ class Catalogue:
         layout = self.layout(caller)
         return layout.shows(upstream) and layout.space(upstream).shows(Kind.RESOURCES, uri)
 
-    def links_of(self, upstream: str) -> list[LinkKey]:
-        """The links to an upstream of which anything is known."""
-        return [link for link in self._snapshots if link.upstream == upstream]
-
-    def is_up(self, link: LinkKey) -> bool:
-        return link in self._up
-
-    def is_reachable(self, link: LinkKey) -> bool:
-        """Whether a link is up, or comes up with the next call over it."""
-        return link in self._up or link in self._idle
-
-    def up(self) -> list[LinkKey]:
-        return list(self._up)
-
-    def identity(self, link: LinkKey) -> ServerIdentity | None:
-        """What the upstream said of itself when it last connected."""
-        snapshot = self._snapshots.get(link)
-        return snapshot.identity if snapshot else None
-
-    def era(self, link: LinkKey) -> Era | None:
-        """The era of a link that is up; None for one that is down, which may come back in another."""
-        identity = self.identity(link) if self.is_up(link) else None
-        return identity.era if identity else None
-
-    def announces(self, link: LinkKey, kind: Kind) -> bool:
-        """Whether the upstream says that it has that list."""
-        identity = self.identity(link)
-        return identity is not None and lists(identity.capabilities, kind)
-
-    def listing(self, link: LinkKey, kind: Kind) -> Listing | None:
-        """One list as last fetched; None where it is not known."""
-        snapshot = self._snapshots.get(link)
-        return snapshot.lists.get(kind) if snapshot else None
-
-    def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
-        """Whether the upstream says that it notifies of every change of that list.
-
-        Of skills none does: a changed list of resources is a hint.
-        """
-        identity = self.identity(link)
-        if identity is None or kind.extension is not None:
-            return False
-        return tells_changes(identity.capabilities, kind.capability)
-
-    def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
-        """How long a list is good for, as far as its upstream can be asked."""
-        snapshot = self._snapshots.get(link)
-        return snapshot.freshness.get(kind, DOUBTFUL) if snapshot and self.is_up(link) else DOUBTFUL
-
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
         """The freshness of each upstream's part of what `caller` sees; upstreams without such a list have no part."""
         spaces = self.layout(caller).spaces
         owners = self._owners(caller)
         sources = [self._source(space.upstream, owners, kind) for space in spaces]
         return [
-            NOT_LISTED if source is None else self.freshness(source, kind)
+            NOT_LISTED if source is None else self.known.freshness(source, kind)
             for source in sources
-            if source is None or self.announces(source, kind)
+            if source is None or self.known.announces(source, kind)
         ]
 
     def tasks(self, link: LinkKey, version: str) -> Params | None:
         """What an upstream offers of tasks to a client of `version`; None where it has none of the client's kind."""
-        identity = self.identity(link) or self.identity(LinkKey(link.upstream, None))
+        identity = self.known.identity(link) or self.known.identity(LinkKey(link.upstream, None))
         if identity is None or dialect(version) is not dialect(identity.version):
             return None
         return offer(identity.version, identity.capabilities)
@@ -289,7 +235,7 @@ class Catalogue:
         self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False, handshake: bool = False
     ) -> Exposure:
         """One known list as `endpoint` shows it: to clients that can call its tools as tasks; to those of an era."""
-        listing = self._snapshots[link].lists[kind]
+        listing = self.known.snapshots[link].lists[kind]
         key = (endpoint, link, kind, tasks, handshake)
         kept = self._exposures.get(key)
         if kept is None or kept[0] is not listing:
@@ -303,7 +249,7 @@ class Catalogue:
 
     def unapproved(self, link: LinkKey, kind: Kind) -> tuple[RefusedEntry, ...]:
         """The entries of a list that are not as they were approved, shown or not."""
-        return self._vet(link, kind)[1] if self.listing(link, kind) is not None else ()
+        return self._vet(link, kind)[1] if self.known.listing(link, kind) is not None else ()
 
     @property
     def enforces_pins(self) -> bool:
@@ -321,83 +267,23 @@ class Catalogue:
         return listed is not None and same(Kind.SKILLS, listed.entry, skill)
 
     def has_approved_instructions(self, link: LinkKey) -> bool:
-        identity = self.identity(link)
+        identity = self.known.identity(link)
         return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
 
     def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[RefusedEntry, ...]]:
         """A known list without the entries that must be approved and are not; and these."""
-        listing = self._snapshots[link].lists[kind]
+        listing = self.known.snapshots[link].lists[kind]
         kept = self._vetted.get((link, kind))
         if kept is None or kept[0] is not listing:
             kept = self._vetted[link, kind] = (listing, *vetted(self._pins, link.upstream, kind, listing))
         return kept[1:]
 
-    def connect(self, link: LinkKey, identity: ServerIdentity) -> None:
-        """A link is up. What it listed before stands until it is fetched anew; what it does not offer is empty."""
-        before = self._snapshots.get(link, Snapshot()).lists
-        offered = {kind: before[kind] for kind in before if lists(identity.capabilities, kind)}
-        self._up.add(link)
-        self._idle.discard(link)
-        self._put(link, Snapshot(identity, {**offered, **_absent(identity)}))
-
-    def recall(self, link: LinkKey, identity: ServerIdentity, recorded: Mapping[Kind, Listing]) -> None:
-        """Takes in what was recorded of an upstream that is not connected."""
-        self._put(link, Snapshot(identity, {**recorded, **_absent(identity)}))
-
-    def idle(self, link: LinkKey) -> None:
-        """A link is down until a call needs it. What it listed stays."""
-        self._up.discard(link)
-        self._idle.add(link)
-
-    def disconnect(self, link: LinkKey) -> None:
-        """A link is down. What it listed stays."""
-        self._up.discard(link)
-        self._idle.discard(link)
-
-    def await_login(self, link: LinkKey, *, awaited: bool) -> None:
-        """Shows its owner a tool to log in with, or no more. What the link listed before stays."""
-        if awaited is (link in self._awaiting_login):
-            return
-        (self._awaiting_login.add if awaited else self._awaiting_login.discard)(link)
-        self._put(link, self._snapshots.get(link, Snapshot()))
-
-    def awaits_login(self, link: LinkKey) -> bool:
-        """Whether the owner of a link has to log in before it serves."""
-        return link in self._awaiting_login
-
-    def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
-        self._put(link, self._snapshots.get(link, Snapshot()).with_list(kind, listing))
-
-    def renew(self, link: LinkKey, kind: Kind, freshness: Freshness) -> None:
-        """Notes how long a known list is good for, from now on."""
-        if link in self._snapshots:
-            self._snapshots[link] = self._snapshots[link].with_freshness(kind, freshness)
-
-    def empty(self, link: LinkKey) -> None:
-        """Forgets a link's lists; its server's identity stays."""
-        self._put(link, Snapshot(self.identity(link)))
-
-    def retire(self, link: LinkKey) -> None:
-        """Forgets a link."""
-        self._up.discard(link)
-        self._idle.discard(link)
-        self._awaiting_login.discard(link)
-        self._snapshots.pop(link, None)
-        self._owned[link.owner] = self._owned.get(link.owner, set()) - {link}
-        if not self._owned[link.owner]:
-            del self._owned[link.owner]
-        self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
-        self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
-        self._invalidate(link.owner)
-
-    def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
-        if self.has(link.upstream):
-            self._snapshots[link] = snapshot
-            self._owned.setdefault(link.owner, set()).add(link)
-            self._invalidate(link.owner)
-
-    def _invalidate(self, owner: LinkOwner) -> None:
-        self._latest = None
+    def _changed(self, link: LinkKey) -> None:
+        """Forgets what was made of the lists of a link that are others by now."""
+        if link not in self.known.snapshots:
+            self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
+            self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
+        self._latest, owner = None, link.owner
         if owner is None:
             self._route_tables.clear()
             self._views.clear()
@@ -413,7 +299,7 @@ class Catalogue:
 
     def _owners(self, caller: Caller) -> tuple[str, ...]:
         """The keys under which it has links of its own."""
-        return tuple(filter(self._owned.__contains__, caller.owners))
+        return tuple(filter(self.known.owned.__contains__, caller.owners))
 
     def _make_routes(self, caller: Caller, roles: RoleSet) -> RouteTable:
         view = self._view(caller, self._roles_of(caller))
@@ -492,14 +378,14 @@ class Catalogue:
                 for kind, link in sources.items()
                 if link is not None
             }
-            if not self._awaiting_login.isdisjoint(_preferred(space.upstream, owners)):
+            if not self.known.awaiting_login.isdisjoint(_preferred(space.upstream, owners)):
                 tools = exposures[space.upstream].get(Kind.TOOLS, Exposure())
                 exposures[space.upstream][Kind.TOOLS] = with_login(space, tools)
         view = merge(layout, identities, exposures, self._max_instructions)
         return view if layout.search is None else searchable(view, version)
 
     def _relayed(self, link: LinkKey | None, version: str, *, owned: bool) -> ServerIdentity | None:
-        identity = None if link is None else self.identity(link)
+        identity = None if link is None else self.known.identity(link)
         if link is None or identity is None:
             return None
         if self._pins.enforced and not self.has_approved_instructions(link):
@@ -508,16 +394,11 @@ class Catalogue:
 
     def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:
         """The link whose identity counts for an upstream: the owner's, else the shared one."""
-        return next((link for link in _preferred(upstream, owners) if self.identity(link) is not None), None)
+        return next((link for link in _preferred(upstream, owners) if self.known.identity(link) is not None), None)
 
     def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the shared one; None where neither's is known."""
-        return next((link for link in _preferred(upstream, owners) if self.listing(link, kind) is not None), None)
-
-
-def _absent(identity: ServerIdentity) -> dict[Kind, Listing]:
-    """The lists that an upstream does not have, which are known to be empty."""
-    return {kind: EMPTY for kind in Kind if not lists(identity.capabilities, kind)}
+        return next((link for link in _preferred(upstream, owners) if self.known.listing(link, kind) is not None), None)
 
 
 def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:

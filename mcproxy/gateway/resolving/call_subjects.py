@@ -79,7 +79,7 @@ class SubjectResolver:
             if (shown := view.find(kind, name)) is not None:
                 return CallSubject(shown.upstream, kind, shown.own, shown.entry)
         space = next((space for space in view.layout.spaces if space.may_own_name(name)), None)
-        if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
+        if space is None or self._catalogue.known.listing(self._catalogue.link(space, call.caller), kind) is not None:
             return CallSubject(kind=kind, own=name)
         # Not listed yet: the call makes the gateway ask, and counts as one of the tool that it may turn out to be.
         own = name.removeprefix(space.prefix + SEPARATOR) if space.prefix else name

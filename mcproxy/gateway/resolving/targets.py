@@ -164,7 +164,7 @@ class Resolver:
             case Subject.REFERENCE | Subject.TASK | None:
                 space = None
         link = None if space is None else self._catalogue.link(space, call.caller)
-        return link is not None and self._catalogue.era(link) is Era.STATELESS
+        return link is not None and self._catalogue.known.era(link) is Era.STATELESS
 
     def may_be_referred(self, call: Call) -> bool:
         """Whether an operator may have to approve a call; True of a tool that is not listed yet, if any may."""
@@ -256,7 +256,7 @@ class Resolver:
         """The route of a name that was not listed, once the lists of the upstream that may own it are known."""
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
-        if space is not None and self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is None:
+        if space is not None and self._catalogue.known.listing(self._catalogue.link(space, call.caller), kind) is None:
             await self._reach(space, kind, call)
         route = self._catalogue.routes(call.caller).find(kind, name)
         if route is None:

@@ -93,7 +93,7 @@ class TaskIds:
 
     def _may_have(self, link: LinkKey, caller: Caller) -> bool:
         """Whether the upstream has tasks of the caller's kind, as far as is known of it."""
-        return self._catalogue.identity(link) is None or self._catalogue.tasks(link, caller.version) is not None
+        return self._catalogue.known.identity(link) is None or self._catalogue.tasks(link, caller.version) is not None
 
     def _may_call(self, space: Space, task: Task, caller: Caller) -> bool:
         """What is not listed any more is judged by its name."""

@@ -310,7 +310,7 @@ class ResourceSubscriptions(Component):
 
     def _takes_subscriptions(self, link: LinkKey) -> bool:
         """False where the server is known to offer none: it is asked for none, and may report updates all the same."""
-        identity = self._catalogue.identity(link)
+        identity = self._catalogue.known.identity(link)
         return identity is None or reports_updates(identity.capabilities)
 
     def _tell(self, listener: Listener, key: ResourceKey, uri: str, params: Params) -> None:
@@ -373,7 +373,7 @@ class ResourceSubscriptions(Component):
 
     def _is_away(self, link: LinkKey) -> bool:
         """Whether a link is down that comes back by itself; a session's own, or an idle one, is made by using it."""
-        return link.owner is None and not self._catalogue.is_reachable(link)
+        return link.owner is None and not self._catalogue.known.is_reachable(link)
 
     # What follows runs in the task group of `run`.
 
@@ -395,7 +395,7 @@ class ResourceSubscriptions(Component):
     async def _subscribe(self, key: ResourceKey, subscription: UpstreamSubscription) -> None:
         subscription.refusal = None
         # The link of a session is made by the request itself.
-        is_up = self._catalogue.is_up(key.link)
+        is_up = self._catalogue.known.is_up(key.link)
         self._happened(key, SubscriptionEvent.SENT if is_up else SubscriptionEvent.SENT_UNCONNECTED)
         offers = self._takes_subscriptions(key.link)
         outcome = await self._ask(key, SUBSCRIBE) if offers else Complete({})
@@ -430,7 +430,7 @@ class ResourceSubscriptions(Component):
 
     async def _unsubscribe(self, key: ResourceKey) -> None:
         self._happened(key, SubscriptionEvent.WITHDRAWN)
-        if self._catalogue.is_up(key.link) and self._takes_subscriptions(key.link):
+        if self._catalogue.known.is_up(key.link) and self._takes_subscriptions(key.link):
             await self._ask(key, UNSUBSCRIBE)
 
     async def _ask(self, key: ResourceKey, method: str) -> Outcome:

@@ -75,7 +75,7 @@ class TaskLists:
         return Complete(self._page(call, [listed for link in links for listed in found[link]]))
 
     def _has_list(self, link: LinkKey, call: Call) -> bool:
-        return self._catalogue.is_up(link) and "list" in (self._catalogue.tasks(link, call.caller.version) or {})
+        return self._catalogue.known.is_up(link) and "list" in (self._catalogue.tasks(link, call.caller.version) or {})
 
     async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
         spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits

@@ -134,7 +134,7 @@ class TaskRelay(Component):
 
     def _takes_tool_calls(self, target: Target, call: Call) -> bool:
         link = self._catalogue.link(target.space, call.caller)
-        identity = self._catalogue.identity(link)
+        identity = self._catalogue.known.identity(link)
         return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
 
     def _named(self, link: LinkKey, call: Call, tool: str) -> Call:

@@ -110,19 +110,19 @@ class TaskSubscriptions(Component):
             await self._syncs.done(link)
 
     def _tells_of(self, task: Task) -> bool:
-        away = task.link.owner is None and not self._catalogue.is_up(task.link)
+        away = task.link.owner is None and not self._catalogue.known.is_up(task.link)
         return away or task.id in self._agreed.get(task.link, _NONE)
 
     # What follows runs in the task group of `run`.
 
     async def _sync(self, link: LinkKey) -> None:
-        if not self._catalogue.is_up(link) or self._catalogue.tasks(link, LATEST) is None:
+        if not self._catalogue.known.is_up(link) or self._catalogue.tasks(link, LATEST) is None:
             return
         wanted, agreed = self._registry.over(link), self._agreed.get(link, _NONE)
         if wanted == agreed:
             return
         outcome = await self._asked(link, wanted)
-        if self._catalogue.is_up(link):
+        if self._catalogue.known.is_up(link):
             self._agreed[link] = wanted & (_named(outcome) if isinstance(outcome, Complete) else agreed)
 
     async def _asked(self, link: LinkKey, ids: frozenset[str]) -> Outcome | None:

@@ -50,11 +50,11 @@ def catalogue(
 
 def connect(made: Catalogue, name: str, capabilities: Mapping[str, object], owner: str | None = None) -> None:
     offered = {key: raw(value) for key, value in {"tools": {}, **capabilities}.items()}
-    made.connect(LinkKey(name, owner), ServerIdentity(Era.HANDSHAKE, V2025_11_25, offered))
+    made.known.connect(LinkKey(name, owner), ServerIdentity(Era.HANDSHAKE, V2025_11_25, offered))
 
 
 def listed(made: Catalogue, name: str, **members: object) -> None:
-    made.replace(LinkKey(name, None), Kind.TOOLS, Listing((Entry("push", raw(tool("push", **members))),)))
+    made.known.replace(LinkKey(name, None), Kind.TOOLS, Listing((Entry("push", raw(tool("push", **members))),)))
 
 
 def caller(principal: Principal = ANN, version: str = V2025_11_25, session: str | None = None) -> Caller:
@@ -115,7 +115,7 @@ def test_a_task_answers_unasked_only_where_a_tool_must_be_one_or_its_upstream_de
     made = catalogue(OPEN, {"up": {}})
     offered = {key: raw(value) for key, value in {"tools": {}, **capabilities}.items()}
     era, spoken = (Era.STATELESS, LATEST) if version == LATEST else (Era.HANDSHAKE, V2025_11_25)
-    made.connect(LinkKey("up", None), ServerIdentity(era, spoken, offered))
+    made.known.connect(LinkKey("up", None), ServerIdentity(era, spoken, offered))
     listed(made, "up", **members)
     assert route(made, caller(version=version)).deferred is deferred
 
@@ -135,7 +135,7 @@ def test_the_link_of_a_session_says_what_tasks_there_are_for_that_session() -> N
     connect(made, "up", {"tasks": {}}, owner="one")
     assert route(made, caller(session="one")).has_tasks
     assert not route(made, caller(session="other")).has_tasks
-    made.retire(LinkKey("up", "one"))
+    made.known.retire(LinkKey("up", "one"))
     assert not route(made, caller(session="one")).has_tasks
 
 
@@ -174,7 +174,7 @@ def test_what_changes_while_a_call_is_on_its_way_holds_at_once_for_its_caller() 
         layouts(settings_of({"up": {}}).upstreams, 64), Policy(Rules(), readings=readings, matcher=matcher), 10
     )
     assert route(made, same).has_tasks
-    made.retire(LinkKey("up", None))
+    made.known.retire(LinkKey("up", None))
     assert made.routes(same).find(Kind.TOOLS, "up__push") is None
 
 

@@ -35,8 +35,8 @@ class World:
         self.resolver = Resolver(self.catalogue, _reach, TaskIds(self.catalogue, Sealer(b"secret")))
 
     def connect(self, era: Era, version: str) -> None:
-        self.catalogue.connect(LINK, ServerIdentity(era, version, CAPABILITIES))
-        self.catalogue.replace(LINK, Kind.TOOLS, Listing((Entry("push", raw(tool("push"))),)))
+        self.catalogue.known.connect(LINK, ServerIdentity(era, version, CAPABILITIES))
+        self.catalogue.known.replace(LINK, Kind.TOOLS, Listing((Entry("push", raw(tool("push"))),)))
 
     def asks_by_results(self, method: str = "tools/call", **params: object) -> bool:
         return self.resolver.asks_by_results(self.call(method, **params))
@@ -58,7 +58,7 @@ def test_an_upstream_asks_by_results_alone_while_a_stateless_link_to_it_is_up() 
     assert not world.asks_by_results()
     world.connect(Era.STATELESS, LATEST)
     assert world.asks_by_results()
-    world.catalogue.disconnect(LINK)
+    world.catalogue.known.disconnect(LINK)
     assert not world.asks_by_results()
     world.connect(Era.HANDSHAKE, LATEST_HANDSHAKE)
     assert not world.asks_by_results()
@@ -97,5 +97,5 @@ def test_an_operator_may_have_to_decide_where_a_rule_says_so_or_the_tool_is_not_
     world = World(roles={"everyone": {"allow": [{"tools": ["push"], "approve": approve}, {}]}})
     world.connect(Era.STATELESS, LATEST)
     pushes = (Entry("push", raw(tool("push"))), Entry("pull", raw(tool("pull"))))
-    world.catalogue.replace(LINK, Kind.TOOLS, Listing(pushes))
+    world.catalogue.known.replace(LINK, Kind.TOOLS, Listing(pushes))
     assert world.may_be_referred(method, name=name) is may

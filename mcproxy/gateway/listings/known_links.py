@@ -1,0 +1,148 @@
+"""What upstreams said over each link: identity and lists; and whether it is up, idle, or waits for a login.
+
+What was known of a link that is down stays until it is emptied or retired. Knows no caller and no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mcproxy.call.identity import LinkOwner
+from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.catalog.freshness import DOUBTFUL, Freshness
+from mcproxy.catalog.views.snapshots import EMPTY, Listing, Snapshot
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.protocol.capabilities import lists, tells_changes
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.methods import Kind
+
+
+class KnownLinks:
+    """Keeps nothing of an upstream that is not configured; `changed` is called with each link that lists otherwise."""
+
+    def __init__(self, is_configured: Callable[[str], bool], changed: Callable[[LinkKey], None]) -> None:
+        self._is_configured = is_configured
+        self._changed = changed
+        self.snapshots: dict[LinkKey, Snapshot] = {}
+        self.owned: dict[LinkOwner, set[LinkKey]] = {}
+        """The links of `snapshots`, by whose they are."""
+        self._up: set[LinkKey] = set()
+        self._idle: set[LinkKey] = set()
+        """Links that the next call brings up."""
+        self.awaiting_login: set[LinkKey] = set()
+
+    def links_of(self, upstream: str) -> list[LinkKey]:
+        """The links to an upstream of which anything is known."""
+        return [link for link in self.snapshots if link.upstream == upstream]
+
+    def is_up(self, link: LinkKey) -> bool:
+        return link in self._up
+
+    def is_reachable(self, link: LinkKey) -> bool:
+        """Whether a link is up, or comes up with the next call over it."""
+        return link in self._up or link in self._idle
+
+    def up(self) -> list[LinkKey]:
+        return list(self._up)
+
+    def awaits_login(self, link: LinkKey) -> bool:
+        """Whether the owner of a link has to log in before it serves."""
+        return link in self.awaiting_login
+
+    def identity(self, link: LinkKey) -> ServerIdentity | None:
+        """What the upstream said of itself when it last connected."""
+        snapshot = self.snapshots.get(link)
+        return snapshot.identity if snapshot else None
+
+    def era(self, link: LinkKey) -> Era | None:
+        """The era of a link that is up; None for one that is down, which may come back in another."""
+        identity = self.identity(link) if self.is_up(link) else None
+        return identity.era if identity else None
+
+    def announces(self, link: LinkKey, kind: Kind) -> bool:
+        """Whether the upstream says that it has that list."""
+        identity = self.identity(link)
+        return identity is not None and lists(identity.capabilities, kind)
+
+    def listing(self, link: LinkKey, kind: Kind) -> Listing | None:
+        """One list as last fetched; None where it is not known."""
+        snapshot = self.snapshots.get(link)
+        return snapshot.lists.get(kind) if snapshot else None
+
+    def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
+        """Whether the upstream says that it notifies of every change of that list.
+
+        Of skills none does: a changed list of resources is a hint.
+        """
+        identity = self.identity(link)
+        if identity is None or kind.extension is not None:
+            return False
+        return tells_changes(identity.capabilities, kind.capability)
+
+    def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
+        """How long a list is good for, as far as its upstream can be asked."""
+        snapshot = self.snapshots.get(link)
+        return snapshot.freshness.get(kind, DOUBTFUL) if snapshot and self.is_up(link) else DOUBTFUL
+
+    def connect(self, link: LinkKey, identity: ServerIdentity) -> None:
+        """A link is up. What it listed before stands until it is fetched anew; what it does not offer is empty."""
+        before = self.snapshots.get(link, Snapshot()).lists
+        offered = {kind: before[kind] for kind in before if lists(identity.capabilities, kind)}
+        self._up.add(link)
+        self._idle.discard(link)
+        self._put(link, Snapshot(identity, {**offered, **_absent(identity)}))
+
+    def recall(self, link: LinkKey, identity: ServerIdentity, recorded: Mapping[Kind, Listing]) -> None:
+        """Takes in what was recorded of an upstream that is not connected."""
+        self._put(link, Snapshot(identity, {**recorded, **_absent(identity)}))
+
+    def idle(self, link: LinkKey) -> None:
+        """A link is down until a call needs it. What it listed stays."""
+        self._up.discard(link)
+        self._idle.add(link)
+
+    def disconnect(self, link: LinkKey) -> None:
+        """A link is down. What it listed stays."""
+        self._up.discard(link)
+        self._idle.discard(link)
+
+    def await_login(self, link: LinkKey, *, awaited: bool) -> None:
+        """Shows its owner a tool to log in with, or no more. What the link listed before stays."""
+        if awaited is (link in self.awaiting_login):
+            return
+        (self.awaiting_login.add if awaited else self.awaiting_login.discard)(link)
+        self._put(link, self.snapshots.get(link, Snapshot()))
+
+    def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
+        self._put(link, self.snapshots.get(link, Snapshot()).with_list(kind, listing))
+
+    def renew(self, link: LinkKey, kind: Kind, freshness: Freshness) -> None:
+        """Notes how long a known list is good for, from now on."""
+        if link in self.snapshots:
+            self.snapshots[link] = self.snapshots[link].with_freshness(kind, freshness)
+
+    def empty(self, link: LinkKey) -> None:
+        """Forgets a link's lists; its server's identity stays."""
+        self._put(link, Snapshot(self.identity(link)))
+
+    def retire(self, link: LinkKey) -> None:
+        """Forgets a link."""
+        self._up.discard(link)
+        self._idle.discard(link)
+        self.awaiting_login.discard(link)
+        self.snapshots.pop(link, None)
+        self.owned[link.owner] = self.owned.get(link.owner, set()) - {link}
+        if not self.owned[link.owner]:
+            del self.owned[link.owner]
+        self._changed(link)
+
+    def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
+        if self._is_configured(link.upstream):
+            self.snapshots[link] = snapshot
+            self.owned.setdefault(link.owner, set()).add(link)
+            self._changed(link)
+
+
+def _absent(identity: ServerIdentity) -> dict[Kind, Listing]:
+    """The lists that an upstream does not have, which are known to be empty."""
+    return {kind: EMPTY for kind in Kind if not lists(identity.capabilities, kind)}
