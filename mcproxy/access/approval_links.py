@@ -1,4 +1,4 @@
-"""Links by which one call that waits for an operator is decided: for those whom the operators' webhook gives them to.
+"""Links for deciding one call that waits for an operator: sealed, and handed out by the operators' webhook.
 
 A link is authority by itself, for one approval: its token is sealed, and is good for as long as the call waits. Decides
 nothing, and knows no call.

@@ -1,4 +1,4 @@
-"""The descriptions of settings: the text that stands below each key of a section in the source.
+"""Read the descriptions of settings from the source: the string below each key of a section.
 
 Read from the source only where they are shown, as in the JSON Schema: at each start they would cost a tenth of it.
 """

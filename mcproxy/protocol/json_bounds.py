@@ -1,4 +1,4 @@
-"""Limits on the members of an object and the items of an array, counted before they are kept.
+"""Limits on how many members a JSON object and how many items an array may have, counted before they are kept.
 
 One too many costs no more than the limit does: the decoder stops there.
 """

@@ -1,4 +1,4 @@
-"""What a connection needs of the server that owns it: limits, the handler of requests, and who runs its tasks."""
+"""What a connection is given by the server that owns it: bounds in bytes and seconds, the handler, and a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes in, requests out: reads the requests of one connection (RFC 9112). Knows no socket, clock or task.
+"""Bytes in, requests out: reads one connection's requests and limits their heads (RFC 9112). Knows no socket or clock.
 
     BETWEEN --HEAD_BEGUN--> HEAD --HEAD_READ--> BODY --BODY_READ--> BETWEEN
     BETWEEN --HEAD_KNOWN--> BODY                BODY --LAST_BODY_READ--> STOPPED

@@ -1,5 +1,7 @@
-"""Gives the requests to one upstream their token: got once however many wait, renewed before it ends, told apart by
-generation. Nothing is asked again and again of a grant that needs a person (requirements R64 to R67).
+"""Gives the requests to one upstream their OAuth token: got once however many wait, and renewed before it ends.
+
+Tokens are told apart by generation. Nothing is asked again and again of a grant that needs a person (requirements R64
+to R67).
 """
 
 from __future__ import annotations
