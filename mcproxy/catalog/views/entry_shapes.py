@@ -1,7 +1,8 @@
 """The shape that the protocol gives an entry of a list: tools, prompts, resources and templates (schema of each era).
 
 Clients that check what they read refuse a whole list for one entry of another shape. Members that the protocol does not
-know pass; repairs nothing but optional members that are null, which say what their absence says.
+know pass. Two things are repaired, since another spelling says the same: an optional member that is null goes; for
+handshake clients, a property's schema that is `true` is `{}`, and one that is `false` is `{"not": {}}`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MAX_FLAW: Final = 160
 """Characters that are told of a flaw."""
 
 _NULL: Final = b"null"
+_AS_OBJECTS: Final = {b"true": raw({}), b"false": raw({"not": {}})}
+"""JSON Schemas that are booleans, as objects (JSON Schema 2020-12, 4.3.2)."""
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -96,18 +99,32 @@ class EntryShape(msgspec.Struct, rename="camel", kw_only=True):
     meta: AnyObject | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
-class ToolShape(EntryShape, rename="camel", kw_only=True):
-    input_schema: ObjectSchemaShape
-    output_schema: SchemaShape | UnsetType = UNSET
+class AnyToolShape(EntryShape, rename="camel", kw_only=True):
+    """What tools of both eras have."""
+
     annotations: ToolAnnotationsShape | UnsetType = UNSET
     execution: ExecutionShape | UnsetType = UNSET
     """Of 2025-11-25 alone; SDKs read the lists of all revisions by one type, which has it."""
 
 
-class HandshakeToolShape(ToolShape, rename="camel"):
+class HandshakeSchemaShape(SchemaShape, kw_only=True):
+    """2025-11-25, in which the schemas of properties are objects."""
+
+    type: Literal["object"]
+    properties: dict[str, AnyObject] | UnsetType = UNSET
+    required: list[str] | UnsetType = UNSET
+
+
+class ToolShape(AnyToolShape, rename="camel", kw_only=True):
+    input_schema: ObjectSchemaShape
+    output_schema: SchemaShape | UnsetType = UNSET
+
+
+class HandshakeToolShape(AnyToolShape, rename="camel", kw_only=True):
     """2025-11-25, in which every schema of a tool is one of objects."""
 
-    output_schema: ObjectSchemaShape | UnsetType = UNSET
+    input_schema: HandshakeSchemaShape
+    output_schema: HandshakeSchemaShape | UnsetType = UNSET
 
 
 class PromptShape(EntryShape):
@@ -143,9 +160,9 @@ class EntryRule:
     def checked(self, entry: Raw) -> tuple[Raw, str | None]:
         """The entry as clients can read it, and what they cannot read in it: a phrase; None where there is nothing."""
         flaw = self._flaw(entry)
-        if flaw is not None and _NULL in bytes(entry):
-            repaired = _without_nulls(self._shape, entry)
-            if self._flaw(repaired) is None:
+        if flaw is not None:
+            repaired = _repaired(self._shape, entry)
+            if repaired != entry and self._flaw(repaired) is None:
                 return repaired, None
         return entry, flaw
 
@@ -169,16 +186,21 @@ ENTRIES: Final = {
 HANDSHAKE_TOOLS: Final = EntryRule(HandshakeToolShape)
 
 
-def _without_nulls(shape: Any, value: Raw) -> Raw:
-    """A JSON value without the optional members that are null, where its shape says which these are."""
+def _repaired(shape: Any, value: Raw) -> Raw:
+    """A JSON value without optional members that are null, and with objects for schemas, where its shape wants that."""
     match shape:
         case shapes.UnionType(types=types):
-            inner = [each for each in types if isinstance(each, shapes.StructType | shapes.ListType)]
-            return _without_nulls(inner[0], value) if inner else value
+            inner = [each for each in types if isinstance(each, shapes.StructType | shapes.ListType | shapes.DictType)]
+            return _repaired(inner[0], value) if inner else value
         case shapes.ListType(item_type=shapes.StructType() as item):
             try:
-                return raw([_without_nulls(item, each) for each in _items.decode(value)])
+                return raw([_repaired(item, each) for each in _items.decode(value)])
             except (msgspec.MsgspecError, RecursionError):
+                return value
+        case shapes.DictType(value_type=shapes.StructType()):
+            try:
+                return raw({key: _AS_OBJECTS.get(bytes(each), each) for key, each in parse_object(value).items()})
+            except InvalidMessage:
                 return value
         case shapes.StructType(fields=fields) if fields:
             known = {field.encode_name: field for field in fields}
@@ -187,7 +209,7 @@ def _without_nulls(shape: Any, value: Raw) -> Raw:
             except InvalidMessage:
                 return value
             kept = {
-                key: _without_nulls(known[key].type, member) if key in known else member
+                key: _repaired(known[key].type, member) if key in known else member
                 for key, member in members.items()
                 if key not in known or known[key].required or bytes(member) != _NULL
             }

@@ -28,7 +28,7 @@ FULL: Final[Mapping[Kind, Json]] = {
         description="d",
         icons=[ICON],
         annotations={"title": "T", "readOnlyHint": True, "openWorldHint": False},
-        outputSchema={"type": "object", "properties": {"x": True}, "required": ["x"]},
+        outputSchema={"type": "object", "properties": {"x": {}}, "required": ["x"]},
         execution={"taskSupport": "optional"},
         _meta={"ui": {"resourceUri": "ui://x", "visibility": ["app"]}},
     )
@@ -178,6 +178,19 @@ def test_optional_members_that_are_null_are_left_out_and_all_else_stays() -> Non
     shown, flaw = HANDSHAKE_TOOLS.checked(entry)
     left = tool("t", annotations={"readOnlyHint": True}, icons=[{key: ICON[key] for key in ICON if key != "theme"}])
     assert (json.loads(bytes(shown)), flaw) == (left | {"_meta": {"x": None}, "future": None}, None)
+
+
+def test_schemas_of_properties_are_objects_for_handshake_clients() -> None:
+    """The official TypeScript SDK 1.x refuses a whole list for one that is a boolean."""
+    properties = b'{"any": true, "none" :false,"more":{ "type":"string"},"tree":{"properties":{"x":true}}}'
+    entry = Raw(
+        b'{"name":"t","inputSchema":{"type":"object","properties":%b,"additionalProperties":false}}' % properties
+    )
+    assert ENTRIES[Kind.TOOLS].checked(entry) == (entry, None)
+    shown, flaw = HANDSHAKE_TOOLS.checked(entry)
+    as_objects = b'{"any":{},"none":{"not":{}},"more":{ "type":"string"},"tree":{"properties":{"x":true}}}'
+    assert flaw is None
+    assert bytes(shown) == bytes(entry).replace(properties, as_objects)
 
 
 def test_what_an_app_says_of_its_interface_stays_the_very_bytes_where_nulls_go() -> None:
