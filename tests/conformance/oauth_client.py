@@ -27,7 +27,7 @@ from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import read
 from tests.conformance.client import calls_of
 from tests.fakes.browser import Browser, browser
-from tests.system.running import configuration, gateway, serving, write
+from tests.system.running import configuration, serving, write
 
 Json = dict[str, Any]
 
@@ -39,8 +39,12 @@ LOGINS = 3
 """How often somebody would log in for one thing."""
 LOOKS = 40
 """How often the list is looked at after a login, each half a second: a server may go on refusing."""
-NOTICED = 20.0
+NOTICED = 10.0
 """Seconds after a login in which the gateway's own tool for it is gone, unless the server goes on refusing."""
+KNOWN = 60.0
+"""Seconds in which the gateway knows the suite's server after a login; in some scenarios it goes on refusing."""
+LIST_WAIT = 3.0
+"""Seconds that a list waits for a server: one that refuses for good is looked at again and again."""
 LOGIN_TOOL = "login"
 """The gateway's own tool, at an upstream without a prefix."""
 PUBLISHED = "https://conformance-test.local/client-metadata.json"
@@ -179,7 +183,8 @@ async def main(url: str) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["XDG_STATE_HOME"] = str(folder / "state")  # as the gateway has it
-        settings = configuration({"suite": {"url": url, "prefix": "", "oauth": oauth_of(context, folder)}})
+        upstream = {"url": url, "prefix": "", "oauth": oauth_of(context, folder)}
+        settings = configuration({"suite": upstream}, list_wait=LIST_WAIT)
         config = folder / "login.json"
         config.write_text(json.dumps(settings))
         if os.environ.get(THROUGH) == "page":
@@ -189,11 +194,11 @@ async def main(url: str) -> None:
         person = Person(config)
         if not await person.login():
             return
-        async with (
-            gateway(folder, settings) as running,
-            Client(f"{running.url}/mcp", mode=os.environ[ERA]) as client,
-        ):
-            await use(client, person, context)
+        async with serving(folder, write(folder, settings)) as running:
+            with anyio.fail_after(KNOWN):
+                await running.knows("suite")
+            async with Client(f"{running.url}/mcp", mode=os.environ[ERA]) as client:
+                await use(client, person, context)
 
 
 if __name__ == "__main__":
