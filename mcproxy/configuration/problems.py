@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
-
-import msgspec
 
 PathKey = str | int
 Path = tuple[PathKey, ...]
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
     """A line and a column, from 1."""
 
     line: int
@@ -24,7 +24,8 @@ class Place(msgspec.Struct, frozen=True, order=True):
 START: Final = Place(1, 1)
 
 
-class Problem(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Problem:
     """One error of a configuration. Contains no expanded value."""
 
     file: str
@@ -43,7 +44,8 @@ def problem_json(problem: Problem) -> dict[str, object]:
     return {"file": problem.file, **place, "key": dotted(problem.path), "sentence": problem.sentence}
 
 
-class RefusedReload(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RefusedReload:
     """A configuration that was read and not put in force. `since` is the Unix time, in seconds, of the first refusal
     after the configuration in force was last confirmed; `problems` are those of the latest."""
 
