@@ -33,7 +33,7 @@ def test_longer_ones_that_fit_have_a_directory_before_them() -> None:
     assert whole is None
 
 
-def test_of_long_ones_each_server_has_its_share_and_the_rest_is_a_resource() -> None:
+def test_r84_of_long_ones_each_server_has_its_share_and_the_rest_is_a_resource() -> None:
     shown, whole = joined(names(LONG), LONG, 2000)
     assert shown is not None
     assert whole is not None
@@ -52,7 +52,7 @@ def test_a_server_that_says_little_is_not_cut() -> None:
     assert shown.endswith("## git\n\nBe kind.")
 
 
-def test_of_more_servers_than_there_is_room_for_the_others_are_counted() -> None:
+def test_r84_of_more_servers_than_there_is_room_for_the_others_are_counted() -> None:
     servers = [f"a-server-with-a-long-name-{number}" for number in range(100)]
     shown, _ = joined(servers, [(server, "text " * 50) for server in servers], 2000)
     assert shown is not None
@@ -73,7 +73,7 @@ def test_no_budget_is_exceeded_and_what_is_cut_says_so(told: list[tuple[str, str
 
 
 @given(st.lists(texts, max_size=8), st.integers(256, 3000))
-def test_what_comes_before_is_whole_and_counts_and_the_directory_still_ends_where_hosts_cut(
+def test_r84_what_comes_before_is_whole_and_counts_and_the_directory_still_ends_where_hosts_cut(
     told: list[tuple[str, str]], most: int
 ) -> None:
     shown, whole = joined(names(told), told, most, HINT)

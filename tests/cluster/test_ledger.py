@@ -164,7 +164,7 @@ async def gets_in(replica: Replica) -> None:
             await anyio.sleep(0.05)
 
 
-async def test_calls_at_once_of_all_replicas_are_bounded_and_those_of_a_dead_one_are_over(store: Store) -> None:
+async def test_r73_calls_at_once_of_all_replicas_are_bounded_and_those_of_a_dead_one_are_over(store: Store) -> None:
     live = ["r0", "r1", "r2"]
     async with replicas(store, live=lambda: live, at_once=3, exact=True) as three:
         assert await alternating(three, 9) == 3
@@ -177,7 +177,7 @@ async def test_calls_at_once_of_all_replicas_are_bounded_and_those_of_a_dead_one
         await gets_in(three[1])
 
 
-async def test_leased_calls_at_once_exceed_the_limit_by_one_for_each_replica_at_most(store: Store) -> None:
+async def test_r73_leased_calls_at_once_exceed_the_limit_by_one_for_each_replica_at_most(store: Store) -> None:
     async with replicas(store, at_once=4) as three:
         assert 4 <= await alternating(three, 60) <= 4 + 3
         for each in three:
@@ -283,7 +283,7 @@ async def test_while_the_store_is_away_a_closed_limit_refuses() -> None:
         assert await one.call()
 
 
-async def test_an_exact_call_does_not_wait_for_a_store_that_is_away() -> None:
+async def test_r72_an_exact_call_does_not_wait_for_a_store_that_is_away() -> None:
     store = HeldStore(LocalStore())
     async with replicas(store, many=1, daily=10, exact=True) as [one]:
         store.is_broken = True
@@ -340,14 +340,14 @@ CLIENTS = 6
 PID = str(ROOT / "tests" / "fakes" / "servers" / "pid.py")
 
 
-async def test_three_gateways_admit_1000_of_an_exact_daily_quota_of_1000(
+async def test_r73_three_gateways_admit_1000_of_an_exact_daily_quota_of_1000(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     await redis_server.start()
     assert await through_nginx(tmp_path, redis_server.url, {"daily": 1000, "exact": True}, 1200) == 1000
 
 
-async def test_three_gateways_admit_1000_of_a_leased_quota_and_a_chunk_each_at_most(
+async def test_r73_three_gateways_admit_1000_of_a_leased_quota_and_a_chunk_each_at_most(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     await redis_server.start()

@@ -156,7 +156,7 @@ async def test_a_replica_that_shuts_down_hands_its_child_over_and_no_call_of_oth
             assert {await pid(client) for client in others} == set(starts(tmp_path)[-1:])
 
 
-async def test_without_a_cluster_a_child_of_one_placement_runs_as_any_other(tmp_path: Path) -> None:
+async def test_r74_without_a_cluster_a_child_of_one_placement_runs_as_any_other(tmp_path: Path) -> None:
     async with gateway(tmp_path, configuration({"up": child(tmp_path)})) as alone, clients([alone]) as (client,):
         assert int(await pid(client)) in descendants(alone.process.pid)
     assert len(starts(tmp_path)) == 1

@@ -133,7 +133,7 @@ async def reopened(at: Replica, key: str = "k") -> FakeSession | None:
         return again
 
 
-async def test_a_session_is_restored_as_its_client_left_it_and_told_of_one_update_each() -> None:
+async def test_r71_a_session_is_restored_as_its_client_left_it_and_told_of_one_update_each() -> None:
     store, before = LocalStore(), session("k")
     async with replica(store) as first, replica(store) as second:
         for uri in ("a:1", "a:2", "a:3"):

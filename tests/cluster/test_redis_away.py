@@ -98,7 +98,7 @@ async def called(callers: Sequence[RawClient], prefix: str) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "is gone", "is slow"])
-async def test_calls_and_sessions_go_on_while_redis_is_away_and_do_not_wait_for_it(
+async def test_r72_calls_and_sessions_go_on_while_redis_is_away_and_do_not_wait_for_it(
     three: Cluster, redis: RedisProxy, upstream: SharedUpstream, trouble: str
 ) -> None:
     async with clients(three) as callers, over_http(f"{three.url}/mcp") as dealt_out:
@@ -182,7 +182,7 @@ async def test_a_session_whose_replica_dies_while_redis_is_away_is_refused_and_i
                 assert response.status == 200
 
 
-async def test_a_subscription_that_was_made_while_redis_was_away_is_recorded_when_it_is_back(
+async def test_r72_a_subscription_that_was_made_while_redis_was_away_is_recorded_when_it_is_back(
     three: Cluster, redis: RedisProxy, redis_server: RedisServer, upstream: SharedUpstream
 ) -> None:
     async with over_http(f"{three.replicas[0].url}/mcp") as client, connected(redis_server.url, GUARD) as store:

@@ -98,7 +98,7 @@ class Sessions:
         return self._http.delete(self.urls[at], headers=self.headers)
 
 
-async def test_a_session_is_served_whichever_replica_its_requests_reach(
+async def test_r70_a_session_is_served_whichever_replica_its_requests_reach(
     three: Cluster, upstream: SharedUpstream
 ) -> None:
     async with over_http(f"{three.url}/mcp") as client:
@@ -110,7 +110,7 @@ async def test_a_session_is_served_whichever_replica_its_requests_reach(
 
 
 @pytest.mark.timeout(600)
-async def test_alternating_calls_of_sessions_are_each_executed_once_and_none_fails(
+async def test_r70_alternating_calls_of_sessions_are_each_executed_once_and_none_fails(
     three: Cluster, upstream: SharedUpstream
 ) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
@@ -190,7 +190,9 @@ async def test_a_session_that_was_ended_at_one_replica_is_unknown_at_all(three: 
                 assert response.status == 404
 
 
-async def test_a_parked_call_is_resumed_through_another_replica_once(three: Cluster, upstream: SharedUpstream) -> None:
+async def test_r70_a_parked_call_is_resumed_through_another_replica_once(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
     async with aiohttp.ClientSession() as http:
         call: Json = {"name": "up__ask", "arguments": {"key": "parked"}, "_meta": META}
         asked = await stateless(http, three, 0, "tools/call", call)
@@ -217,7 +219,7 @@ async def stateless(http: aiohttp.ClientSession, replicas: Cluster, at: int, met
         return answer
 
 
-async def test_a_session_whose_replica_was_killed_goes_on_at_another_with_its_subscriptions(
+async def test_r71_a_session_whose_replica_was_killed_goes_on_at_another_with_its_subscriptions(
     three: Cluster, upstream: SharedUpstream
 ) -> None:
     async with aiohttp.ClientSession() as http:
@@ -323,7 +325,7 @@ async def last_id(client: Sessions, stream: aiohttp.ClientResponse, upstream: Sh
                 return last
 
 
-async def test_sixty_busy_sessions_lose_only_the_calls_of_a_replica_that_is_killed(
+async def test_r71_sixty_busy_sessions_lose_only_the_calls_of_a_replica_that_is_killed(
     three: Cluster, upstream: SharedUpstream
 ) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
@@ -361,7 +363,7 @@ async def test_sixty_busy_sessions_lose_only_the_calls_of_a_replica_that_is_kill
     assert set(upstream.executed.values()) == {1}
 
 
-async def test_calls_with_side_effects_run_once_at_the_most_while_replicas_die(
+async def test_r70_calls_with_side_effects_run_once_at_the_most_while_replicas_die(
     three: Cluster, upstream: SharedUpstream
 ) -> None:
     sent: list[str] = []

@@ -69,7 +69,7 @@ async def test_the_endpoint_of_all_passes_it_where_there_is_one() -> None:
         assert isinstance(await h.call(METHOD, capabilities=DECLARED, version=LATEST), Complete)
 
 
-async def test_an_upstream_without_an_unknown_extension_is_sent_no_unknown_method() -> None:
+async def test_r79_an_upstream_without_an_unknown_extension_is_sent_no_unknown_method() -> None:
     async with house(FakeUpstream("a")) as h:
         await h.ready()
         assert error(await h.call(METHOD, endpoint="a", capabilities=DECLARED)).code == METHOD_NOT_FOUND
@@ -206,7 +206,7 @@ async def test_a_question_of_an_extension_is_put_to_a_handshake_client() -> None
         assert [request.method for request in client.asked] == ["novel/ask"]
 
 
-async def test_a_question_of_an_extension_reaches_no_client_where_several_are_behind_the_endpoint() -> None:
+async def test_r79_a_question_of_an_extension_reaches_no_client_where_several_are_behind_the_endpoint() -> None:
     up = offering()
     up.answers["tools/call"] = lambda call: asking("novel/ask")
     up.lists[Kind.TOOLS] = [tool("t")]

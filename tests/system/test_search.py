@@ -111,7 +111,7 @@ def test_a_tool_is_found_described_and_refused_by_the_wrong_caller(played: Playe
 
 
 @pytest.mark.parametrize(("cell", "tool"), ROUNDS, ids=lambda part: str(part))
-def test_a_call_through_a_caller_is_the_call_itself(played: PlayedTwice, cell: Cell, tool: str) -> None:
+def test_r80_a_call_through_a_caller_is_the_call_itself(played: PlayedTwice, cell: Cell, tool: str) -> None:
     direct, indirect = played.direct[cell, tool], played.indirect[cell, tool]
     assert "late" not in direct
     assert indirect == direct

@@ -122,7 +122,7 @@ def test_completion_of_the_first_revision_has_no_capability_and_is_offered() -> 
         (["a", "b"], KNOWN),
     ],
 )
-def test_an_extension_is_offered_only_where_it_works(upstreams: list[str], left: dict[str, object]) -> None:
+def test_r79_an_extension_is_offered_only_where_it_works(upstreams: list[str], left: dict[str, object]) -> None:
     """One that the gateway does not know, with one upstream alone."""
     offered: dict[str, object] = {**KNOWN, "io.x/novel": {}}
     assert offered_by(dict.fromkeys(upstreams, offered))["extensions"] == left

@@ -205,7 +205,7 @@ async def test_a_home_that_is_killed_while_it_refreshes_is_replaced_and_every_ot
                 assert (await stored(redis_server, 2)).token.refresh == "refresh-token-2"
 
 
-async def test_redis_that_goes_away_while_a_token_is_refreshed_loses_no_login(
+async def test_r72_redis_that_goes_away_while_a_token_is_refreshed_loses_no_login(
     tmp_path: Path, redis: RedisProxy, redis_server: RedisServer
 ) -> None:
     with anyio.fail_after(3 * GUARD):

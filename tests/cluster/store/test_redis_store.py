@@ -76,7 +76,7 @@ async def _done(operation: Callable[[], Awaitable[T]]) -> T:
             await anyio.sleep(0.01)
 
 
-def test_a_gateway_without_a_cluster_imports_neither_redis_nor_the_cluster() -> None:
+def test_r74_a_gateway_without_a_cluster_imports_neither_redis_nor_the_cluster() -> None:
     program = "import sys, mcproxy.app, mcproxy.cli.commands; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert [name for name in found.stdout.split() if "redis" in name or "cluster" in name] == [

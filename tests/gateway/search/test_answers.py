@@ -63,7 +63,7 @@ async def test_a_search_gives_signatures_the_best_first(version: str) -> None:
         ]
 
 
-async def test_what_the_policy_denies_is_neither_found_nor_described() -> None:
+async def test_r80_what_the_policy_denies_is_neither_found_nor_described() -> None:
     async with searched(access=ACCESS) as gateway:
         assert "git__push" not in text(await ask(gateway, "find_tools", who="eve", query="push commits"))
         assert text(await ask(gateway, "describe_tools", who="eve", names=["git__push"])) == "Unknown tool: git__push"

@@ -106,7 +106,7 @@ async def test_texts_are_posted_in_batches_once_for_all_views_that_have_them() -
         assert [asked["input"] for asked in fake.asked[2:]] == [["car"]]
 
 
-async def test_what_a_caller_may_not_use_is_not_found_by_its_meaning() -> None:
+async def test_r80_what_a_caller_may_not_use_is_not_found_by_its_meaning() -> None:
     async with fake_embeddings() as fake, searched(fake) as gateway:
         await find(gateway, "car")
         await embedded(gateway, 4)

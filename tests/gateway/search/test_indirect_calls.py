@@ -139,7 +139,7 @@ async def test_an_upstream_that_is_away_is_said_to_be() -> None:
         assert "connection refused" in error(await through(gateway, "call_read", "git__log", REPO)).message
 
 
-async def test_the_policy_judges_the_tool_and_its_arguments() -> None:
+async def test_r80_the_policy_judges_the_tool_and_its_arguments() -> None:
     rules = {"allow": [{"tools": ["log"], "arguments": {"repo": {"equals": "mine"}}}]}
     access = {"policy": {"default": "deny", "roles": {"everyone": rules}}}
     async with searched(access=access) as gateway:
