@@ -1,8 +1,9 @@
 """The shape that the protocol gives an entry of a list: tools, prompts, resources and templates (schema of each era).
 
 Clients that check what they read refuse a whole list for one entry of another shape. Members that the protocol does not
-know pass. Two things are repaired, since another spelling says the same: an optional member that is null goes; for
-handshake clients, a property's schema that is `true` is `{}`, and one that is `false` is `{"not": {}}`.
+know pass. Three things are repaired, since another spelling says the same: an optional member that is null goes; the
+schema of a tool's arguments, which are always an object, says so; for handshake clients, a property's schema that is
+`true` is `{}`, and one that is `false` is `{"not": {}}`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class ObjectSchemaShape(SchemaShape, kw_only=True):
     type: Literal["object"]
     properties: dict[str, AnyObject | bool] | UnsetType = UNSET
     required: list[str] | UnsetType = UNSET
+
+
+class ArgumentsShape(ObjectSchemaShape):
+    """That of a tool's arguments."""
 
 
 class IconShape(msgspec.Struct, rename="camel", kw_only=True):
@@ -116,14 +121,18 @@ class HandshakeSchemaShape(SchemaShape, kw_only=True):
 
 
 class ToolShape(AnyToolShape, rename="camel", kw_only=True):
-    input_schema: ObjectSchemaShape
+    input_schema: ArgumentsShape
     output_schema: SchemaShape | UnsetType = UNSET
+
+
+class HandshakeArgumentsShape(HandshakeSchemaShape):
+    """That of a tool's arguments."""
 
 
 class HandshakeToolShape(AnyToolShape, rename="camel", kw_only=True):
     """2025-11-25, in which every schema of a tool is one of objects."""
 
-    input_schema: HandshakeSchemaShape
+    input_schema: HandshakeArgumentsShape
     output_schema: HandshakeSchemaShape | UnsetType = UNSET
 
 
@@ -148,6 +157,9 @@ class ResourceShape(EntryShape, rename="camel", kw_only=True):
             raise ValueError("Expected `int` as its size")
         if _URI.match(self.uri) is None:
             raise ValueError("Expected a scheme in its uri")
+
+
+_OF_ARGUMENTS: Final = (ArgumentsShape, HandshakeArgumentsShape)
 
 
 class EntryRule:
@@ -187,7 +199,7 @@ HANDSHAKE_TOOLS: Final = EntryRule(HandshakeToolShape)
 
 
 def _repaired(shape: Any, value: Raw) -> Raw:
-    """A JSON value without optional members that are null, and with objects for schemas, where its shape wants that."""
+    """A JSON value with the repairs that its shape has a place for."""
     match shape:
         case shapes.UnionType(types=types):
             inner = [each for each in types if isinstance(each, shapes.StructType | shapes.ListType | shapes.DictType)]
@@ -213,6 +225,8 @@ def _repaired(shape: Any, value: Raw) -> Raw:
                 for key, member in members.items()
                 if key not in known or known[key].required or bytes(member) != _NULL
             }
+            if shape.cls in _OF_ARGUMENTS:
+                kept.setdefault("type", raw("object"))
             return raw(kept)
         case _:
             return value

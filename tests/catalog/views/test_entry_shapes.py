@@ -124,7 +124,7 @@ def test_a_well_formed_entry_is_the_very_same(kind: Kind) -> None:
     [
         {"name": "t"},
         tool("t", inputSchema=7),
-        tool("t", inputSchema={}),
+        tool("t", inputSchema={"type": None}),
         tool("t", inputSchema={"type": ["object"]}),
         tool("t", inputSchema={"type": "array"}),
         tool("t", inputSchema={"type": "object", "required": [1]}),
@@ -178,6 +178,14 @@ def test_optional_members_that_are_null_are_left_out_and_all_else_stays() -> Non
     shown, flaw = HANDSHAKE_TOOLS.checked(entry)
     left = tool("t", annotations={"readOnlyHint": True}, icons=[{key: ICON[key] for key in ICON if key != "theme"}])
     assert (json.loads(bytes(shown)), flaw) == (left | {"_meta": {"x": None}, "future": None}, None)
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": {"a": {}}, "required": ["a"]}])
+def test_a_schema_of_arguments_that_does_not_say_so_is_one_of_objects(schema: Json) -> None:
+    entry = raw(tool("t", title=None, inputSchema=schema))
+    for rule in rules(Kind.TOOLS).values():
+        shown, flaw = rule.checked(entry)
+        assert (json.loads(bytes(shown)), flaw) == (tool("t", inputSchema=schema | {"type": "object"}), None)
 
 
 def test_schemas_of_properties_are_objects_for_handshake_clients() -> None:
