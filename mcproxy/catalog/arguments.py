@@ -29,6 +29,8 @@ _REWRITTEN: Final = frozenset({"properties", "required", "dependentRequired", "$
 _DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are data and hold no schemas."""
+_BY_NAME: Final = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+"""Keywords whose values are schemas by name, and a name may be that of a keyword."""
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "boolean": (bool,),
@@ -116,7 +118,7 @@ def _resolved(schema: object) -> Schema:
     seen: set[str] = set()
     whole: Schema = schema
     while "$ref" in whole:
-        target = whole["$ref"]
+        target = _target(whole["$ref"])
         if target in seen:
             raise UnsupportedSchema(f"its inputSchema refers to itself ({target})")
         seen.add(target)
@@ -146,11 +148,17 @@ def _check_references(schema: object) -> None:
     """Raises UnsupportedSchema for a reference that an override might turn: any but to a definition."""
     for node in _schemas(schema):
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-            target = node.get(keyword)
-            if target is not None and (not isinstance(target, str) or not target.startswith(_DEFINITIONS)):
-                raise UnsupportedSchema(f"its inputSchema has a reference that is not to one of its $defs: {target!r}")
+            if keyword in node:
+                _target(node[keyword])
         if node is not schema and "$id" in node:
             raise UnsupportedSchema("its inputSchema has an $id within it")
+
+
+def _target(reference: object) -> str:
+    """What a reference is to: one of the `$defs`. Raises UnsupportedSchema if it is not."""
+    if not isinstance(reference, str) or not reference.startswith(_DEFINITIONS):
+        raise UnsupportedSchema(f"its inputSchema has a reference that is not to one of its $defs: {reference!r}")
+    return reference
 
 
 def _schemas(root: object) -> Iterator[Schema]:
@@ -161,7 +169,11 @@ def _schemas(root: object) -> Iterator[Schema]:
             pending.extend(node)
         elif isinstance(node, dict):
             yield node
-            pending.extend(value for keyword, value in node.items() if keyword not in _DATA)
+            for keyword, value in node.items():
+                if keyword in _BY_NAME and isinstance(value, dict):
+                    pending.extend(value.values())
+                elif keyword not in _DATA:
+                    pending.append(value)
 
 
 def _definition(schema: Schema, target: str) -> Schema:

@@ -193,6 +193,8 @@ PROPERTIES: dict[str, Any] = {"a": {"type": "string"}, "b": {"type": "string"}}
         ({"properties": PROPERTIES, "dependentSchemas": {}}, {"value": "x"}, "uses 'dependentSchemas'"),
         ({"properties": {**PROPERTIES, "c": {"$ref": "#/properties/a"}}}, {"rename": "x"}, "reference that is not to"),
         ({"properties": {**PROPERTIES, "c": {"$ref": "#"}}}, {"rename": "x"}, "reference that is not to"),
+        ({"properties": {**PROPERTIES, "default": {"$ref": "#/properties/a"}}}, {"rename": "x"}, "not to one of its"),
+        ({"properties": PROPERTIES, "$ref": None}, {"rename": "x"}, "reference that is not to one of its .*: None"),
         ({"properties": {**PROPERTIES, "c": {"$id": "x"}}}, {"rename": "x"}, "has an \\$id within it"),
         ({"$ref": "#/$defs/a"}, {"value": "x"}, "which it does not have"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, {"value": "x"}, "refers to itself"),
@@ -221,6 +223,11 @@ def test_an_argument_that_a_fixed_one_needs_is_required() -> None:
     schema = {"properties": PROPERTIES, "dependentRequired": {"a": ["b"]}}
     shown, _ = made(schema, a={"value": "x"}, b={"rename": "c"})
     assert shown["required"] == ["c"]
+
+
+def test_arguments_may_be_called_as_keywords_are() -> None:
+    shown, _ = made({"properties": {**PROPERTIES, "$ref": {"type": "string"}, "$id": {}}}, a={"rename": "c"})
+    assert list(shown["properties"]) == ["c", "b", "$ref", "$id"]
 
 
 def test_a_tool_without_a_schema_that_can_be_read_is_refused() -> None:

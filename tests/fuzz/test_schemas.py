@@ -65,6 +65,8 @@ def odd_type(kind: object) -> dict[str, Any]:
 @example(odd_type(5), {"p": 1})
 @example(odd_type([None]), {"p": 1})
 @example({"type": [[]]}, {})
+@example({"$ref": None}, {})
+@example({"$ref": "#/$defs/p/const", "$defs": {"p": {"const": {"$ref": [None]}}}}, {})
 def test_any_schema_is_survived(schema: object, arguments: dict[str, object]) -> None:
     tool = {"name": "t", "inputSchema": schema, "outputSchema": schema, "annotations": schema, "_meta": schema}
     entry, shape = raw(tool), raw(schema)
