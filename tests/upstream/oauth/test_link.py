@@ -120,7 +120,8 @@ async def test_r64_a_hundred_tokens_of_one_principal_change_no_link_of_its_own()
         async with linked(server, store, own, connection="principal") as upstream:
             for number in range(1, 101):
                 assert value(await upstream(made_by("ann"))) == "done"
-                assert server.resource_requests[-1] == f"Bearer access-token-{number}"
+                # Without a token comes the link that all share, whenever it tries again.
+                assert [token for token in server.resource_requests if token][-1] == f"Bearer access-token-{number}"
                 server.valid.clear()
             assert failure(await upstream(made_by("bob"))).reason is Reason.LOGIN_NEEDED
     assert server.served.count("server/discover") == 1
