@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial, reduce
 from itertools import chain, repeat
 from math import log
+from operator import add
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -69,6 +70,8 @@ _SATURATION: Final = 1.2
 _FEW: Final = 64
 """Postings of a query that are all scored: to leave any out first would take longer."""
 _NONE: Final[Postings] = MappingProxyType({})
+_added: Final = partial(map, add)
+"""The sums of two rows of numbers, place by place."""
 
 
 class FieldWeight(NamedTuple):
@@ -150,14 +153,17 @@ class ToolIndex:
     def search(self, query: str, limit: int) -> list[int]:
         """The positions of the best `limit` tools, the best first; those that share no word with the query are none."""
         asked = {term: found for term in stems(query)[:MAX_QUERY_TERMS] if (found := self._of(term))}
+        if not asked:
+            return []
         postings = list(asked.values())
         positions = self._bounds.promising(asked, limit) if sum(map(len, postings)) > _FEW else None
         if positions is None:
             positions = sorted(set().union(*postings))
         impacts = [map(found.get, positions, repeat(0.0)) for found in postings]
-        scores = dict(zip(positions, map(sum, zip(*impacts, strict=True)), strict=True))
+        scores = list(reduce(_added, impacts))
         # Of equals the first comes first: a sort keeps the order that they had. `heapq` takes thrice the time.
-        return sorted(positions, key=scores.__getitem__, reverse=True)[:limit]
+        best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
+        return [positions[place] for place in best[:limit]]
 
     def _of(self, term: str) -> Postings:
         """The postings of a term; with those of its synonyms, where it has any."""

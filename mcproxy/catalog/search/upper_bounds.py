@@ -25,6 +25,8 @@ _LEVELS: Final = tuple(bytes(range(level)) for level in (128, 64, 32, 16, 8, 4, 
 """For each level, the bytes below it."""
 
 _MARK: Final = b"\1"
+_MARKED_FROM: Final = tuple(bytes(least) + _MARK * (256 - least) for least in range(256))
+"""For each byte, the table that turns it and those above it into `_MARK`."""
 
 
 class PackedTerm(NamedTuple):
@@ -53,7 +55,7 @@ class UpperBounds:
         least = _kth(coarse, limit) - (((len(most) + 1) << 8 >> bits) + 1)
         if least < 1:
             return None
-        others = coarse.translate(bytes(least) + _MARK * (256 - least)).split(_MARK)
+        others = coarse.translate(_MARKED_FROM[least]).split(_MARK)
         return list(map(add, accumulate(map(len, others[:-1])), count()))
 
     def _pack(self, given: tuple[str, Postings]) -> PackedTerm:

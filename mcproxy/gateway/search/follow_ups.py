@@ -6,7 +6,7 @@ There is no session to go by: a caller is known by its principal, its endpoint a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Final
 
 from mcproxy.call.identity import Caller
@@ -25,14 +25,14 @@ class FollowUps:
 
     def __init__(self, now: Clock) -> None:
         self._now = now
-        self._waiting: OrderedDict[_CallerKey, tuple[float, frozenset[str]]] = OrderedDict()
+        self._waiting: OrderedDict[_CallerKey, tuple[float, Sequence[str]]] = OrderedDict()
         """When each caller searched last, and the names that it found; the oldest first."""
 
-    def searched(self, caller: Caller, found: Collection[str]) -> int:
+    def searched(self, caller: Caller, found: Sequence[str]) -> int:
         """Notes a search; returns how many earlier ones are over by it, and were followed by no call."""
         key, now = _key(caller), self._now()
         unfollowed = 0 if self._waiting.pop(key, None) is None else 1
-        self._waiting[key] = now, frozenset(found)
+        self._waiting[key] = now, found
         while self._waiting:
             at, _ = next(iter(self._waiting.values()))
             if len(self._waiting) <= MAX_CALLERS and now - at <= PATIENCE:
