@@ -7,6 +7,7 @@ lies deeper is for the server to judge.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
@@ -37,8 +38,8 @@ def flaws(schema: Raw, arguments: Params) -> list[str]:
         known = _schema.decode(schema)
     except (msgspec.MsgspecError, RecursionError):
         return []
-    found = [*_missing(known, arguments), *_unknown(known, arguments), *_mistyped(known, arguments)]
-    return found[:MAX_FLAWS]
+    found = chain(_missing(known, arguments), _unknown(known, arguments), _mistyped(known, arguments))
+    return list(islice(found, MAX_FLAWS))
 
 
 def _missing(known: _InputSchema, arguments: Params) -> Iterator[str]:
@@ -63,7 +64,7 @@ def _mistyped(known: _InputSchema, arguments: Params) -> Iterator[str]:
         if not isinstance(wanted, list) or not all(isinstance(kind, str) and kind in _HAS_TYPE for kind in wanted):
             continue
         if not any(_HAS_TYPE[kind](value) for kind in wanted):
-            yield f"{_named(name)} must be of type {' or '.join(wanted)}"
+            yield f"{_named(name)} must be of type {' or '.join(dict.fromkeys(wanted))}"
 
 
 def _named(name: str) -> str:
@@ -73,9 +74,11 @@ def _named(name: str) -> str:
 def _is_integer(value: Raw) -> bool:
     try:
         number = msgspec.json.decode(value)
-    except (msgspec.MsgspecError, OverflowError):
+    except msgspec.MsgspecError:
         return bytes(value)[:1] in _DIGITS  # a number that is too large to be read
-    return isinstance(number, int | float) and not isinstance(number, bool) and float(number).is_integer()
+    if isinstance(number, float):
+        return number.is_integer()
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 _DIGITS: Final = {bytes([byte]) for byte in b"-0123456789"}

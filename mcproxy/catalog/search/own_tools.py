@@ -108,7 +108,8 @@ _DESCRIBE_SCHEMA: Final = {
             "minItems": 1,
             "maxItems": MAX_DESCRIBED,
             "description": "Names as find_tools gives them.",
-        }
+        },
+        "start": {"type": "integer", "minimum": 0, "description": "Byte at which to go on in a long one, asked alone."},
     },
     "required": ["names"],
     "additionalProperties": False,

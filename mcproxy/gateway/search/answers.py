@@ -7,7 +7,6 @@ between its calls but, for metrics, what its last search found.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -16,11 +15,12 @@ from msgspec import UNSET, Raw, UnsetType
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
-from mcproxy.catalog.search.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS, effect_of
+from mcproxy.catalog.search.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.search.answer_texts import descriptions, told, wrong
 from mcproxy.gateway.search.embeddings import ToolEmbeddings
 from mcproxy.gateway.search.follow_ups import FollowUps
 from mcproxy.gateway.search.found_lines import fitting
@@ -30,7 +30,6 @@ from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,
     InvalidMessage,
     Params,
-    first_level,
     parse_object,
     parse_text,
     raw,
@@ -44,6 +43,8 @@ from mcproxy.telemetry.metrics import Metrics
 TOKEN: Final = 4
 """Bytes of a token, as an estimate."""
 
+MAX_START: Final = 1 << 40
+"""Where a piece of a definition may begin, in bytes; none is as long."""
 RECENT: Final = 1.0
 """Seconds in which the lists of a view that stays the same are not looked at again."""
 
@@ -107,16 +108,17 @@ class ToolSearch(Component):
         try:
             arguments = parse_object(given)
         except InvalidMessage:
-            return wrong(["the arguments must be an object"], _SCHEMAS[name])
+            return wrong(["the arguments must be an object"], _SCHEMAS[name], name)
         found = flaws(_SCHEMAS[name], arguments)
         if found:
-            return wrong(found, _SCHEMAS[name])
+            return wrong(found, _SCHEMAS[name], name)
         if name == FIND:
-            return await self._find(call, parse_text(arguments["query"]) or "", _limit(arguments.get("limit")))
+            limit = _number(arguments.get("limit"), 1, MAX_FOUND)
+            return await self._find(call, parse_text(arguments["query"]) or "", limit)
         if name == DESCRIBE:
             return await self._describe(call, arguments)
         # A caller comes this far only where its arguments name no tool: else it is a call of that tool.
-        return wrong(["the name of a tool is required"], _SCHEMAS[name])
+        return wrong(["the name of a tool is required"], _SCHEMAS[name], name)
 
     async def _find(self, call: Call, query: str, limit: int | None) -> Outcome:
         """`limit` is the number of tools to find at most; None where the caller gave none."""
@@ -148,14 +150,12 @@ class ToolSearch(Component):
         except (msgspec.MsgspecError, RecursionError):
             names = []
         if not 0 < len(names) <= MAX_DESCRIBED:
-            return wrong([f"'names' must be a list of 1 to {MAX_DESCRIBED} names"], _SCHEMAS[DESCRIBE])
+            return wrong([f"'names' must be a list of 1 to {MAX_DESCRIBED} names"], _SCHEMAS[DESCRIBE], DESCRIBE)
         view = await self._view(call)
         by_name = {shown.key: shown for shown in view.tools}
         known = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
         unknown = [name for name in dict.fromkeys(names) if name not in by_name]
-        parts = [f"{effect_of(shown.entry).value}: {bytes(shown.entry).decode()}" for shown in known]
-        parts += [f"Unknown tool: {name}" for name in unknown]
-        return told("\n\n".join(parts), is_error=not known)
+        return descriptions(known, unknown, _number(arguments.get("start"), 0, MAX_START) or 0)
 
     async def _view(self, call: Call) -> SearchableView:
         """The caller's view, once the upstreams that are still connecting have listed, or `list_wait` is over."""
@@ -168,18 +168,6 @@ class ToolSearch(Component):
         return view
 
 
-def told(text: str, *, is_error: bool = False) -> Complete:
-    """A tool's result that is one text."""
-    members: dict[str, object] = {"content": [{"type": "text", "text": text}]}
-    return Complete(first_level({**members, "isError": True} if is_error else members), is_error=is_error)
-
-
-def wrong(found: Iterable[str], schema: Raw) -> Complete:
-    """The answer to wrong arguments: what is wrong, and the schema; an error that the model sees (CallToolResult)."""
-    text = bytes(schema).decode(errors="replace")
-    return told(f"Wrong arguments: {'; '.join(found)}. The input schema is: {text}", is_error=True)
-
-
 def _asked(arguments: Raw) -> _Asked | None:
     """The arguments of `find_tools` where they are plainly right; None for others, which `flaws` judges."""
     try:
@@ -189,6 +177,12 @@ def _asked(arguments: Raw) -> _Asked | None:
     return asked
 
 
-def _limit(value: Raw | None) -> int | None:
-    """The number of tools to find; `value` is an integer, as far as it was given (`flaws`)."""
-    return None if value is None else max(1, min(MAX_FOUND, int(msgspec.json.decode(value))))
+def _number(value: Raw | None, least: int, most: int) -> int | None:
+    """`value`, which is an integer where it was given (`flaws`), within these bounds."""
+    if value is None:
+        return None
+    try:
+        number = int(msgspec.json.decode(value))
+    except msgspec.MsgspecError:  # 1e400
+        number = least if bytes(value).startswith(b"-") else most
+    return max(least, min(most, number))

@@ -19,7 +19,7 @@ from mcproxy.catalog.search.search_view import is_for_models
 from mcproxy.catalog.views.view import Shown
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, unknown_tool
-from mcproxy.gateway.search.answers import told, wrong
+from mcproxy.gateway.search.answer_texts import told, wrong
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Subject
 
@@ -91,7 +91,7 @@ class IndirectCalls:
         except InvalidMessage as error:
             raise McpError(INVALID_PARAMS, '"arguments" must be an object') from error
         found = flaws(schema, arguments)
-        return wrong(found, schema) if found else None
+        return wrong(found, schema, shown.key) if found else None
 
 
 def unwrap(call: Call) -> Call:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from mcproxy.call.calls import Complete, Outcome
 from mcproxy.call.identity import Principal
+from mcproxy.gateway.search.answer_texts import MAX_TEXT
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
 from mcproxy.protocol.methods import Kind
@@ -121,6 +124,50 @@ async def test_unknown_names_are_told_beside_known_ones() -> None:
         assert text(outcome).count("nope") == 1
         assert isinstance(outcome, Complete)
         assert not outcome.is_error
+
+
+async def test_definitions_that_do_not_fit_are_named_and_are_described_apart() -> None:
+    long = [tool(f"t{number}", description="x" * (MAX_TEXT // 3)) for number in range(5)]
+    async with searched(long) as gateway:
+        names = [f"git__t{number}" for number in range(5)]
+        told = text(await ask(gateway, "describe_tools", names=names))
+        assert len(told) < MAX_TEXT + 500
+        assert [name for name in names if f'"name":"{name}"' in told] == names[:2]
+        note = told.rpartition("\n\n")[2]
+        assert note.startswith("Left out, as there is no room for more here: git__t2 (1")
+        assert all(f"{name} (" in note for name in names[2:])
+        assert '"name":"git__t4"' in text(await ask(gateway, "describe_tools", names=names[4:]))
+
+
+async def test_a_definition_longer_than_an_answer_is_read_in_pieces() -> None:
+    async with searched([tool("big", description="\u00e4b\u20ac" * MAX_TEXT)]) as gateway:
+        whole = await gateway.call("tools/list", version=LATEST)
+        assert isinstance(whole, Complete)
+        read, start = "", 0
+        for _ in range(10):
+            told = text(await ask(gateway, "describe_tools", names=["git__big"], start=start))
+            piece, _, note = told.removeprefix("call_destructive: ").rpartition("\n")
+            assert len(piece.encode()) <= MAX_TEXT
+            read += piece
+            following = re.search(r"ask again with start (\d+) ", note)
+            if following is None:
+                break
+            start = int(following[1])
+        assert bytes(whole.result["tools"]) == f"[{read}]".encode()
+
+
+@pytest.mark.parametrize("start", [-5, 0, 1e300, 10**400, 5])
+async def test_a_start_beyond_the_definition_is_its_end(start: float) -> None:
+    async with searched() as gateway:
+        told = text(await ask(gateway, "describe_tools", names=["git__log"], start=start))
+        size = len(text(await ask(gateway, "describe_tools", names=["git__log"])).removeprefix("call_read: "))
+        assert told.endswith("}" if start <= 0 else f"[bytes {min(start, size)} to {size} of {size}]")
+
+
+async def test_a_limit_too_large_to_be_read_is_the_largest() -> None:
+    async with searched() as gateway:
+        call = b'{"query":"commits","limit":1e400}'
+        assert "git__log" in text(await ask_with(gateway, "find_tools", Raw(call)))
 
 
 @pytest.mark.parametrize(

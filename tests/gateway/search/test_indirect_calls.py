@@ -16,6 +16,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.input.bridge import input_required
+from mcproxy.gateway.search.answer_texts import MAX_TEXT
 from mcproxy.gateway.search.indirect_calls import unwrap
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED, Params, raw
@@ -110,6 +111,18 @@ async def test_wrong_arguments_are_answered_with_the_schema_of_the_tool() -> Non
         assert text(outcome).startswith("Wrong arguments: 'repo' must be of type string. The input schema is: ")
         assert msgspec.json.decode(text(outcome).partition("The input schema is: ")[2]) == SCHEMA
         assert gateway["git"].count("tools/call") == 0
+
+
+async def test_a_schema_too_long_to_be_told_is_described_in_pieces() -> None:
+    upstream = FakeUpstream("git")
+    long = {**SCHEMA, "description": "x" * MAX_TEXT}
+    upstream.lists[Kind.TOOLS] = [tool("log", annotations={"readOnlyHint": True}, inputSchema=long)]
+    async with searched(upstream) as gateway:
+        told = text(await through(gateway, "call_read", "git__log", {}))
+        assert told == (
+            "Wrong arguments: 'repo' is required. "
+            f"The input schema is left out, as it has {len(raw(long))} bytes: describe_tools gives it for git__log."
+        )
 
 
 @pytest.mark.parametrize("name", ["git__nope", "nope", "git__app"])
