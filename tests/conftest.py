@@ -10,9 +10,13 @@ import structlog
 from xdist.remote import Producer
 
 from tests.depth import load_profile
-from tests.processes import adopt_orphans, end_descendants, give_children_default_signals
+from tests.processes import GRACE, adopt_orphans, end_descendants, give_children_default_signals
 from tests.scheduling import BySharing
 from tests.timeouts import Timeouts
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--grace", type=float, default=GRACE, help="seconds in which what tests started must have ended")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,16 +35,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run that left a process behind. Under xdist this is the process above the workers, once these have ended:
     it finds what a worker left that was killed itself.
     """
-    if not hasattr(session.config, "workerinput") and (left := end_descendants()):
+    if not hasattr(session.config, "workerinput") and (left := end_descendants(session.config.getoption("--grace"))):
         print(f"\nleft running: {left}", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """What the tests started, and what that started, has ended when they have."""
     yield
-    left = end_descendants()
+    left = end_descendants(request.config.getoption("--grace"))
     assert not left, f"left running: {left}"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE = 60.0
-"""Seconds that processes on their way out may take."""
+"""Seconds that processes on their way out may take, unless `--grace` says otherwise."""
 
 
 def adopt_orphans() -> None:
@@ -91,7 +91,7 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def end_descendants(grace: float = GRACE) -> list[str]:
+def end_descendants(grace: float) -> list[str]:
     """Kill what still runs below this process after `grace` seconds; say of each what it was and who started it."""
     left = {pid: f"{command_line(pid)} (started in {test_of(pid)})" for pid in descendants(os.getpid())}
     alive = survivors(left, grace)

@@ -92,7 +92,7 @@ def test_under_xdist_tests_that_hang_fail_and_the_others_are_run(tmp_path: Path)
 
 
 def test_a_run_that_leaves_a_process_behind_fails_and_names_the_test(tmp_path: Path) -> None:
-    output = run(tmp_path, LEAVING)
+    output = run(tmp_path, LEAVING, "--grace", "0")
     assert "sleep 3603 (started in" in output
     assert "test_it.py::test_passes (call)" in output
     assert left() == []
