@@ -23,12 +23,12 @@ MAX_RETRY_AFTER: Final = 300.0
 
 
 async def repeated(
-    tell: Callable[[], Awaitable[Params]],
+    tell: Callable[[], Awaitable[Params | None]],
     attempts: int,
     note: Callable[[str], None],
     sleep: Sleep,
     chance: Callable[[], float] = random.random,
-) -> Params:
+) -> Params | None:
     """The first answer of `tell` that is no failure. Raises WebhookFailed where there was none, or can be none.
 
     `note` is told how each attempt ended: `accepted`, `repeated` or `given_up`.

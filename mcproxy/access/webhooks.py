@@ -52,8 +52,8 @@ class SignedWebhook:
         """Requests under way."""
         self._is_retired = False
 
-    async def __call__(self, payload: Params, id: str | None = None) -> Params:
-        """Its answer; empty where it has nothing to say. `id` names the event, one of its own by default.
+    async def __call__(self, payload: Params, id: str | None = None) -> Params | None:
+        """Its answer; None where it has nothing to say. `id` names the event, one of its own by default.
 
         Raises WebhookFailed.
         """
@@ -91,14 +91,14 @@ class SignedWebhook:
             http, self._http = self._http, None
             await http.close()
 
-    async def _post(self, body: bytes, id: str | None) -> Params:
+    async def _post(self, body: bytes, id: str | None) -> Params | None:
         now = self._clock()
         headers = {"Content-Type": "application/json", **signature(self.settings.secret, body, now, id)}
         async with self._session().post(
             self.settings.url, data=body, headers=headers, allow_redirects=False
         ) as response:
             if response.status in NOTHING_TO_SAY:
-                return {}
+                return None
             if response.status != 200:
                 wait = retry_after(response.headers.get("Retry-After", ""), now)
                 again = may_be_repeated(response.status)

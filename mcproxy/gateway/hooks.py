@@ -195,10 +195,13 @@ class CallHooks(Component):
         settings, reason, body = hook.settings, "", {}
         try:
             answer = await hook.webhook(payload)
-            # Whoever has nothing to say allows (202, 204); an object that says something else is no decision.
-            decision = (parse_text(answer.get("decision", b"")) or "") if answer else "allow"
-            reason = (parse_text(answer.get("reason", b'""')) or "")[:MAX_REASON]
-            body = _body(decision, answer, settings)
+            # A service with nothing to say allows (202, 204); an object without a decision, {} too, decides nothing.
+            if answer is None:
+                decision = "allow"
+            else:
+                decision = parse_text(answer.get("decision", b"")) or ""
+                reason = (parse_text(answer.get("reason", b'""')) or "")[:MAX_REASON]
+                body = _body(decision, answer, settings)
         except WebhookFailed as failed:
             decision = "failed"
             log.warning("a hook failed", url=settings.url, why=str(failed), fail=settings.fail)

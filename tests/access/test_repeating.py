@@ -25,7 +25,7 @@ class Service:
     slept: list[float] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
 
-    async def tell(self) -> Params:
+    async def tell(self) -> Params | None:
         self.told += 1
         if self.told <= len(self.failures):
             raise self.failures[self.told - 1]
@@ -34,7 +34,7 @@ class Service:
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 
-    async def answer(self, chance: float = 1.0) -> Params:
+    async def answer(self, chance: float = 1.0) -> Params | None:
         return await repeated(self.tell, 10, self.noted.append, self.sleep, lambda: chance)
 
 

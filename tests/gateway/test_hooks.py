@@ -28,6 +28,7 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "sixteen characters or more"
 ALICE = Principal("alice")
+ALLOWED = {"phase": "before", "mode": "enforce", "decision": "allow"}
 
 
 @dataclass
@@ -45,7 +46,8 @@ class Service:
         self.told.append(await request.json())
         if self.hold is not None:
             await self.hold.wait()
-        return web.json_response(self.answer(self.told[-1]))
+        answer = self.answer(self.told[-1])
+        return answer if isinstance(answer, web.Response) else web.json_response(answer)
 
 
 @asynccontextmanager
@@ -144,6 +146,7 @@ async def test_a_hook_after_a_call_sees_its_result_and_may_change_or_withhold_it
 @pytest.mark.parametrize(
     "answer",
     [
+        {},
         {"error": "busy"},
         {"reason": "later"},
         {"decision": None},
@@ -159,6 +162,15 @@ async def test_an_answer_that_makes_no_sense_is_a_failure(answer: object) -> Non
         it.answer = lambda told: answer
         assert "could not be made; try again later" in error(await rm(h)).message
         assert sent(h) == []
+
+
+@pytest.mark.parametrize("status", [202, 204])
+async def test_a_service_that_has_nothing_to_say_lets_a_call_go_on(status: int) -> None:
+    async with service() as it, gateway({"url": it.url}) as h:
+        it.answer = lambda told: web.Response(status=status)
+        await rm(h)
+        assert len(sent(h)) == 1
+        assert h.metrics.registry.get_sample_value("mcproxy_hooks_total", ALLOWED) == 1
 
 
 @pytest.mark.parametrize(("fail", "runs"), [("closed", 0), ("open", 1)])

@@ -87,7 +87,7 @@ MakeLink = Callable[[str], str | None]
 class Webhook(Retirable, Protocol):
     """Tells an operator's service something, and returns its answer (`access.webhooks`)."""
 
-    async def __call__(self, payload: Params, id: str | None = None) -> Params:
+    async def __call__(self, payload: Params, id: str | None = None) -> Params | None:
         """Raises WebhookFailed."""
 
 
@@ -320,7 +320,7 @@ class CallApprovals(Component):
         except WebhookFailed as failed:
             log.warning("the webhook for approvals failed", why=str(failed))
             return
-        decision = parse_text(answer.get("decision", b""))
+        decision = parse_text((answer or {}).get("decision", b""))
         if decision in {"allow", "deny"}:
             self._decided(approval, BY_WEBHOOK, approve=decision == "allow")
 

@@ -602,7 +602,7 @@ class FakeWebhook:
     told: list[dict[str, Any]] = field(default_factory=list)
     is_retired: anyio.Event = field(default_factory=anyio.Event)
 
-    async def __call__(self, payload: Params, id: str | None = None) -> Params:
+    async def __call__(self, payload: Params, id: str | None = None) -> Params | None:
         self.told.append({"event": id, **decoded(payload)})
         if self.answer is None:
             raise WebhookFailed("it is away", again=True)
