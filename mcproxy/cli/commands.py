@@ -209,7 +209,7 @@ def explain_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Explain why a request is allowed or denied: endpoint, upstream, filter, name, policy.
+    """Explain why a request is allowed or denied: endpoint, upstream, filter, name, lists, policy.
 
     Asks the gateway that runs, else one of its own, which connects to every server.
     """

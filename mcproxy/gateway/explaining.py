@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call.calls import CallSubject, Decision
 from mcproxy.call.errors import McpError
@@ -17,8 +18,12 @@ from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.arguments import ArgumentRules
 from mcproxy.catalog.naming import GATEWAY, Layout, Space
+from mcproxy.catalog.search.own_tools import FIND
+from mcproxy.catalog.views.snapshots import Listing
+from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.settings.endpoints import is_key
@@ -84,6 +89,9 @@ class _Found(msgspec.Struct, frozen=True):
     entry: Raw | None = None
     arguments: ArgumentRules | None = None
 
+    def is_shown_as(self, shown: Shown) -> bool:
+        return (shown.upstream, shown.own) == (self.space.upstream, self.own)
+
 
 class _Walk(msgspec.Struct, frozen=True):
     catalogue: Catalogue
@@ -95,8 +103,10 @@ class _Walk(msgspec.Struct, frozen=True):
         yield self._endpoint(layout)
         found = self._found(layout, kind, subject)
         if found is None:
-            yield from (self._upstream(space) for space in self._owners(layout, kind, subject))
-            yield Step("name", False, f"{subject!r} is not listed, as far as is known")
+            owners = self._owners(layout, kind, subject)
+            yield from map(self._upstream, owners)
+            unnamed = [phrase for space in owners for phrase in self._unnamed(space, kind)]
+            yield Step("name", False, "; ".join([f"{subject!r} is not listed, as far as is known", *unnamed]))
             return
         if found.space.upstream == GATEWAY:
             yield Step("name", True, "an entry of the gateway's own, for all callers of the endpoint")
@@ -104,7 +114,8 @@ class _Walk(msgspec.Struct, frozen=True):
         yield self._upstream(found.space)
         yield _filter(found.space, kind, found.own)
         yield from self._pin(found, kind)
-        yield self._name(found, kind, subject)
+        yield self._name(found, kind)
+        yield from self._list(found, kind)
         if found.arguments is not None:
             try:
                 arguments = found.arguments.final(arguments, self.caller.principal)
@@ -143,13 +154,31 @@ class _Walk(msgspec.Struct, frozen=True):
             if entry.name == found.own:
                 yield Step("pin", not self.catalogue.enforces_pins, entry.why)
 
-    def _name(self, found: _Found, kind: Kind, subject: str) -> Step:
-        view = self.catalogue.whole_view(self.caller)
+    def _unnamed(self, space: Space, kind: Kind) -> Iterator[str]:
+        """For entries without a name, one of which may be the one that is asked about."""
+        listing = self.catalogue.known.listing(LinkKey(space.upstream, None), kind)
+        count = sum(not refused.name for refused in listing.refused) if listing else 0
+        if count:
+            yield f"{space.upstream} lists {count} of its {kind.value} without a {kind.key}"
+
+    def _name(self, found: _Found, kind: Kind) -> Step:
         own = f"{found.space.upstream} calls it {found.own!r}"
         if found.entry is not None or kind in (Kind.RESOURCES, Kind.TEMPLATES):
             return Step("name", True, own)
-        refused = next((entry for entry in view.refused if entry.kind is kind and entry.name == found.own), None)
-        return Step("name", False, f"{own}, and {refused.why}" if refused else f"{own}, and does not list it")
+        why = _refusal(self.catalogue.whole_view(self.caller), found, kind)
+        return Step("name", False, f"{own}, and {why or 'does not list it'}")
+
+    def _list(self, found: _Found, kind: Kind) -> Iterator[Step]:
+        """For an entry that is left out of lists. It decides nothing: a call by its name reaches it."""
+        for version, lists in ((LATEST, "all lists"), (LATEST_HANDSHAKE, "the lists of handshake clients")):
+            view = self.catalogue.whole_view(replace(self.caller, version=version))
+            if any(map(found.is_shown_as, view.lists[kind])):
+                continue
+            if kind is Kind.TOOLS and any(map(found.is_shown_as, view.unlisted)):
+                yield Step("list", True, f"left out, to be found by {FIND}")
+            elif (why := _refusal(view, found, kind)) is not None:
+                yield Step("list", True, f"left out of {lists}: {why}")
+            return
 
     def _found(self, layout: Layout, kind: Kind, subject: str) -> _Found | None:
         view = self.catalogue.whole_view(self.caller)
@@ -164,10 +193,17 @@ class _Walk(msgspec.Struct, frozen=True):
     def _hidden(self, spaces: Iterable[Space], kind: Kind, subject: str) -> Iterator[_Found]:
         """Entries that are listed upstream and would have the name, if they were shown."""
         for space in spaces:
-            listing = self.catalogue.known.listing(LinkKey(space.upstream, None), kind)
-            for entry in listing.entries if listing else ():
-                if space.expose_name(space.wish(kind, entry.key)) == subject:
-                    yield _Found(space, entry.key)
+            listing = self.catalogue.known.listing(LinkKey(space.upstream, None), kind) or Listing()
+            names = (*(entry.key for entry in listing.entries), *(refused.name for refused in listing.refused))
+            for name in filter(None, names):
+                if space.expose_name(space.wish(kind, name)) == subject:
+                    yield _Found(space, name)
+
+
+def _refusal(view: View, found: _Found, kind: Kind) -> str | None:
+    """Why a list of the view lacks an entry, where it was refused."""
+    sought = (found.space.upstream, kind, found.own)
+    return next((each.why for each in view.refused if (each.upstream, each.kind, each.name) == sought), None)
 
 
 def _filter(space: Space, kind: Kind, own: str) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -97,6 +98,57 @@ async def test_a_name_that_another_tool_took_is_told() -> None:
         refused = [entry.name for entry in gateway.gateway.catalogue().refused]
         assert refused == ["twin"]
         assert explain(gateway, "tools/call", "files__look").steps[-2].why == "files calls it 'look'"
+
+
+DEEP: Any = json.loads("[" * 250 + "]" * 250)
+BOOLEAN_OUTPUT = {"type": "object", "properties": {"a": {"b": 1}}, "required": [1]}
+SEARCHED = {"agent": {"discovery": "search"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "step", "passes", "why"),
+    [
+        (tool("look", title=7), "list", True, "left out of all lists: clients cannot read it: Expected `str`"),
+        (
+            tool("look", outputSchema=BOOLEAN_OUTPUT),
+            "list",
+            True,
+            "left out of the lists of handshake clients: clients cannot read it: Expected `str`",
+        ),
+        (tool("look", x=DEEP), "name", False, "files calls it 'look', and it nests deeper than 200 levels"),
+        ({"name": 7}, "name", False, "is not listed, as far as is known; files lists 1 of its tools without a name"),
+    ],
+)
+async def test_an_entry_that_is_left_out_as_malformed_is_told(entry: object, step: str, passes: bool, why: str) -> None:
+    upstream, other = FakeUpstream("files"), FakeUpstream("other")
+    upstream.lists[Kind.TOOLS] = [entry, tool("fine"), tool("fine")]
+    other.lists[Kind.TOOLS] = [tool("look", description=7)]
+    async with house(other, upstream) as gateway:
+        await gateway.ready()
+        explanation = explain(gateway, "tools/call", "files__look")
+        (found,) = [each for each in explanation.steps if each.what == step]
+        assert (found.passes, explanation.allowed) == (passes, passes)
+        assert why in found.why
+        assert "list" not in [each.what for each in explain(gateway, "tools/call", "files__fine").steps]
+
+
+async def test_a_malformed_resource_is_told_too() -> None:
+    upstream = FakeUpstream("files")
+    upstream.lists[Kind.RESOURCES] = [resource("file:///a", title=7), resource("file:///b")]
+    async with house(upstream) as gateway:
+        await gateway.ready()
+        told = [step.why for step in explain(gateway, "resources/read", "files+file:///a").steps if step.what == "list"]
+        assert [why.partition(" - ")[0] for why in told] == [
+            "left out of all lists: clients cannot read it: Expected `str`, got `int`"
+        ]
+        assert "list" not in [step.what for step in explain(gateway, "resources/read", "files+file:///b").steps]
+
+
+async def test_a_tool_that_is_left_to_be_found_is_told() -> None:
+    async with house(files(), endpoints=SEARCHED) as gateway:
+        await gateway.ready()
+        told = [step.why for step in explain(gateway, "tools/call", "files__look", "/agent").steps]
+        assert "left out, to be found by find_tools" in told
 
 
 async def test_arguments_are_judged_as_in_a_call() -> None:
