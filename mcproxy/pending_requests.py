@@ -1,4 +1,4 @@
-"""Requests that were sent to a peer and are not answered yet: ids, answers, progress, timeouts, cancellation.
+"""Requests that wait for a peer's answer: ids, answers, progress, timeouts, cancellation, after which none is kept.
 
 Works over any duplex, in both directions: upstream links send calls through it, handshake sessions ask their clients
 through it. Opens no connection, and reads none: its owner hands it the answers and notifications.

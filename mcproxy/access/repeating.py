@@ -1,4 +1,4 @@
-"""Tells a webhook again until it accepts: exponential backoff with jitter, or longer where the service asks for it.
+"""Calls a webhook again until it accepts, a number of times: exponential backoff with jitter, or `Retry-After`.
 
 Goes by the failure alone (`WebhookFailed.again`). Starts no task: whoever waits for it ends it by a cancellation.
 """

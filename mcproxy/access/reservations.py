@@ -1,4 +1,4 @@
-"""The part of a shared count that this process may use: reserved, used, and to be asked for. Sans-I/O.
+"""The part of a limit shared by replicas that this one may use: reserved, used, and to be asked for. Sans-I/O.
 
 Several processes that share a limit each reserve some of it in advance, so that no call waits for the others. A process
 that has not been answered yet may use one chunk more than it reserved: so far can all of them together exceed a limit.

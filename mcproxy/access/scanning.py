@@ -1,4 +1,4 @@
-"""Look through definitions for what a person would want to see before approving them (`mcproxy lock`, `check`).
+"""Find in definitions what looks like an attack on the model, for whoever approves them (`mcproxy lock`, `check`).
 
 Hidden characters, instructions to the model, names that pass for another upstream's, and look-alikes. Each finding says
 where and why. It is a help to a reader and no filter: nothing is hidden for it, and what it does not find may be there.

@@ -1,4 +1,4 @@
-"""What commands ask of a gateway that runs, over its control socket: status, actions, explanations, children's stderr.
+"""Answers commands over the control socket: status, actions, explanations, children's stderr.
 
 JSON over HTTP/1.1. A process that may open the socket acts for an operator; this module authenticates no peer.
 """

@@ -1,4 +1,4 @@
-"""Forms for what an entry takes, and its arguments from a filled-in form. Trusts no schema, template or list.
+"""Forms for trying a tool, prompt or template, and its arguments from a filled-in form. Trusts nothing of its upstream.
 
 A tool has a JSON Schema, a prompt a list of arguments, a resource template its variables (RFC 6570, levels 1 to 3).
 """

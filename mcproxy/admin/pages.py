@@ -1,4 +1,4 @@
-"""Render the status page's HTML from the gateway's state. Decides and sends nothing."""
+"""Arranges what each page of the status page shows (of `page_values`), and renders its HTML. Sends nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of cluster events: what one replica knows that makes what others remember out of date.
+"""Tells the other replicas what has changed, and hears it from them, over a stream in the shared store.
 
 Entries are numbered without gaps. A replica that missed some forgets all that it remembers; so does one that finds that
 the stream was lost. What a replica tells, it never hears. Reading and writing go on where they were once a store that

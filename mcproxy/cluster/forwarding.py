@@ -1,4 +1,4 @@
-"""Where a request is answered: here, or by the replica that it belongs to, to which it is sent on once.
+"""Decides which replica answers a client's request, and sends it on to that one, with the header fields that it needs.
 
 A stage between identity and the edges: what a request names tells its home (`homes`), and members tell who that is now.
 Only a request of which nothing was executed is sent to a second replica: the first refused the connection or was

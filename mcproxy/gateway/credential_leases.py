@@ -1,4 +1,4 @@
-"""Leases: how long links stay that were made for a principal or with a caller's credentials (requirement R39).
+"""When the link of a principal, or of a caller's credentials, is over: its calls, listeners and idle time (R39).
 
 A stateless caller never says that it leaves, so that a lease runs while calls or listeners use it, and for an idle time
 after. Holds keys alone, no credentials; says which leases are over, and ends no link itself.

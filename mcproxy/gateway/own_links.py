@@ -1,4 +1,4 @@
-"""Links that are callers' own: how long they are kept, and which calls concern them alone (requirements R14, R39).
+"""Links that are callers' own: ends those that are over, and says which calls concern them alone (R14, R39).
 
 A session's links end with it. Those of a principal, or made with credentials that callers brought, end when they were
 not used for long. Connects nothing: a call, or the fetcher of its lists, makes a link.

@@ -1,4 +1,4 @@
-"""Answers requests to the login pages: who is it, consent, the redirect to the authorization server, and back.
+"""Answers requests to the login pages: who is it, consent, the way to the upstream's authorization server, and back.
 
 A visitor who opens a link proves to be its principal, or is answered 403, and nothing is begun or stored. Each form
 carries a token of its session; the `state` of a login is given out after consent alone (security best practices).

@@ -1,4 +1,4 @@
-"""Files that outlive the process: the key that state is sealed under, grants of OAuth, sessions that subscribed."""
+"""The state folder: makes and opens the files of the sealing key, of grants, and of sessions that subscribed."""
 
 from __future__ import annotations
 

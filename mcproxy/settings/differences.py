@@ -1,4 +1,4 @@
-"""Compare two settings: what a reload must reconnect, what it can adopt in place, and what needs a restart.
+"""Compare two settings: what a reload must reconnect, what it adopts, what needs a restart, and what callers see anew.
 
 Names keys and never values, which may be secret (R44). Applies nothing.
 """

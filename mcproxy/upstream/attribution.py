@@ -1,4 +1,4 @@
-"""Which client's call caused a message of the server, on a link that several clients share (requirement R26).
+"""Which client's call caused a server's message, on a link that several share; ended calls count for a while (R26).
 
 Once more than one principal has used the link, a message on a stream that they share is attributed to no client, unless
 it names a request or a task itself (R77): it may be of a call that was cancelled or answered long ago, or of a task in

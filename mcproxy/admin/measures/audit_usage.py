@@ -1,4 +1,4 @@
-"""Sums up the audit log for the status page: one reading at a time, beside the calls, and for a limited time.
+"""Sums up the audit log for the status page: in a thread, one reading at a time, and for a limited time.
 
 The reading is that of `mcproxy usage`. It runs in a thread that gives way after each slice of lines, so that it holds
 up no call; operators who look at the same figures together share one reading.

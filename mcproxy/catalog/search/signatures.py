@@ -1,4 +1,4 @@
-"""A tool in one line, as `find_tools` gives it: `git__log(repo: str, limit?: int) - Shows commits.`
+"""Writes a tool in one line, as `find_tools` gives it: `git__log(repo: str, limit?: int) - Shows commits.`
 
 Written for models to read and never parsed: what a server wrote is shortened, and kept on its line.
 """

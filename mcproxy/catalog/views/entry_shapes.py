@@ -1,4 +1,4 @@
-"""The shape that the protocol gives an entry of a list: tools, prompts, resources and templates (schema of each era).
+"""Check entries of lists against the schema of the client's era, and repair three spellings that clients would refuse.
 
 Clients that check what they read refuse a whole list for one entry of another shape. Members that the protocol does not
 know pass. Three things are repaired, since another spelling says the same: an optional member that is null goes; the

@@ -1,6 +1,6 @@
-"""One upstream's lists as it sent them, without the entries that would break them for clients.
+"""A `Snapshot`: one upstream's lists as it sent them, but for entries that nobody could use, as one without a name.
 
-A `Snapshot` is replaced whole. Knows no endpoint: names are the upstream's own.
+It is replaced whole. Knows no endpoint: names are the upstream's own.
 """
 
 from __future__ import annotations

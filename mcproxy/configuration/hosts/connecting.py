@@ -1,4 +1,4 @@
-"""The gateway as one server in a host's file: the entry, the change of the file, and the way back to the byte.
+"""Computes how a host's file changes to have the gateway as one server, and the way back to the byte.
 
 Decides and returns values; `cli.setup.connecting` reads, asks and writes.
 """

@@ -1,4 +1,4 @@
-"""An entry of the MCP Registry (`server.json`) as an entry of `mcpServers`, of the version that it names.
+"""An entry of the MCP Registry (`server.json`) as an entry of `mcpServers`, which pins its package's version.
 
 The first remote or package that can be run here is taken. Fetches nothing.
 """

@@ -1,4 +1,4 @@
-"""The head of an HTTP request: read, routed and identified once, for as long as its connection repeats it.
+"""The head of an HTTP request, read, routed and identified: kept while the requests of its connection repeat it.
 
 A `RequestHead` is valid for the settings that it was made under (`TransportContext.generation`), while the identity in
 it stands (`Identify.vouches`): `front.app` alone decides that. Nothing in it depends on anything else, but for the two

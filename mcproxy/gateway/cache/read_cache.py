@@ -1,4 +1,4 @@
-"""The cache of resource reads, between the router and an upstream, in the upstream's own names.
+"""Answers `resources/read` from the cache or an upstream, as `policy` decides, in the upstream's own names.
 
 Whether a caller may read is decided before a call comes here; what to answer and keep, in `policy`. This carries it
 out: it reads upstream in tasks of its own, and tells the policies what upstreams report.

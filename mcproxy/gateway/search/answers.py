@@ -1,4 +1,4 @@
-"""Answers the gateway's own tools: `find_tools`, `describe_tools`, and calls through the callers that name no tool.
+"""Answers `find_tools`, `describe_tools`, and calls of `call_read` and the like that name no tool.
 
 Everything comes from the caller's own view, in which nothing is that it may not use (R38). Keeps nothing for a caller
 between its calls but, for metrics, what its last search found.

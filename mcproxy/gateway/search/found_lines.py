@@ -1,4 +1,4 @@
-"""What a search tells of each tool that it finds: one line, made when the tool is first found."""
+"""The lines of a search's answer (`catalog.search.signatures`), each made when its tool is first found, and kept."""
 
 from __future__ import annotations
 

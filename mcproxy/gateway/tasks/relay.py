@@ -1,4 +1,4 @@
-"""Calls that are about a task or become one, and changes of tasks, in the ids that clients know (`task_ids`).
+"""Passes on calls about tasks, calls that become tasks, and changes of tasks, by clients' ids (`task_ids`).
 
 Tasks pass where client and upstream have the same kind of them (`protocol.tasks`). For a client that has another kind
 or none, a tool that must be called as a task is, and its result is waited for here. To reach a task takes no more than

@@ -1,4 +1,4 @@
-"""Heads of HTTP/1.1 messages: a request's fields as a mapping, heads that come again, a response's as bytes. Pure.
+"""Heads of HTTP/1.1 messages: a request's as a mapping, or recognised as the last; a response's as bytes. Pure.
 
 A client repeats its heads, with another `Content-Length` and other values of a few fields. One is recognised if it
 equals, byte for byte but for those values, one that the parser has read; where a value might be read in two ways, it is

@@ -1,4 +1,4 @@
-"""A grant: what a login or the configuration gave the gateway at one authorization server, and the token got by it.
+"""The life of a grant: what a login or the configuration gave the gateway, the token got by it, and when it is renewed.
 
 Sans-I/O: `GrantLife` says what may be sent and what must happen; the time comes in. A refresh changes the token's
 generation and nothing else: connections and caches are keyed by the grant (requirement R64).

@@ -1,4 +1,4 @@
-"""The stateless era over a child's stdio (2026-07-28, stdio): the probe, and the link where it succeeds.
+"""Opens a link to a child of the stateless era (2026-07-28, stdio): the probe, beside which a handshake may be tried.
 
 A pipe is read by one reader from beginning to end; `SharedPipe` gives its messages to the probe, to a handshake that is
 tried beside it, and to the conversation that follows.

@@ -1,4 +1,4 @@
-"""Grants and registrations that outlive the process: one encrypted file that several processes may share.
+"""Stores grants and registrations: in one encrypted file that several processes may share, or in memory.
 
 What is stored is on the disk when `save` returns: a refresh token that was redeemed is gone at its server (requirement
 R65). For the same reason a refreshed grant that cannot be written, as on a full disk, serves from memory until it can.
