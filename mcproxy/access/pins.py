@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from mcproxy.configuration.lock import PINNED
 from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.repeated_members import distinct
 from mcproxy.settings.access import pins as settings
 from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 
@@ -88,7 +89,7 @@ def differences(old: Lock, new: Lock) -> Iterator[str]:
 def pin(kind: Kind, definition: Raw) -> Pin:
     """Raises Unpinnable."""
     try:
-        value = json.loads(bytes(definition), object_pairs_hook=_once)
+        value = json.loads(bytes(definition), object_pairs_hook=distinct)
         members = _skill_members(value) if kind is Kind.SKILLS else value
         digests = {key: _digest(member) for key, member in members.items()}
         whole = _digest(members)
@@ -123,7 +124,7 @@ def _skill_members(skill: Mapping[str, object]) -> dict[str, object]:
                 members += ((f"file {each.get('uri') if isinstance(each, dict) else each}", each) for each in member)
             case _:
                 members.append((f"entry {key}" if key == DESCRIPTION else key, member))
-    return _once(members)
+    return distinct(members)
 
 
 def canonical(value: object) -> str:
@@ -154,13 +155,6 @@ def _number(value: float) -> str:
     if not exponent or -7 < int(power) < 0:
         return format(Decimal(repr(value)), "f")
     return f"{digits}e{int(power):+d}"
-
-
-def _once(members: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(members)
-    if len(found) != len(members):
-        raise ValueError("a member comes twice in it")
-    return found
 
 
 def _digest(value: object) -> str:

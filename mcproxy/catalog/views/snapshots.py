@@ -19,6 +19,7 @@ from mcproxy.catalog.skills import InvalidSkill, files_of
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, parse_text
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.nesting import nests_deeper
+from mcproxy.protocol.repeated_members import repeats_member
 
 MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
@@ -76,6 +77,8 @@ def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
         return f"an entry has no {kind.key}"
     if nests_deeper(item, MAX_DEPTH):
         return f"it nests deeper than {MAX_DEPTH} levels"
+    if repeats_member(item):
+        return "a member comes twice in it, of which clients may read either"
     if kind is Kind.SKILLS:
         try:
             files_of(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import Raw
 
 from mcproxy.catalog.views.snapshots import read_listing
@@ -25,6 +26,22 @@ def test_r1_an_entry_nested_too_deeply_is_dropped_and_reported() -> None:
     read = read_listing("up", Kind.TOOLS, [fine, deep])
     assert [entry.key for entry in read.entries] == ["fine"]
     assert [(refused.name, refused.why) for refused in read.refused] == [("deep", "it nests deeper than 200 levels")]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'{"name":"safe","name":"rm","inputSchema":{}}',
+        b'{"name":"rm","inputSchema":{"type":"object"},"inputSchema":{"type":"object"}}',
+        b'{"name":"rm","inputSchema":{"properties":{"a":{"description":"x","\\u0064escription":"y"}}}}',
+    ],
+)
+def test_r45_an_entry_that_two_parsers_may_read_differently_is_dropped_and_reported(entry: bytes) -> None:
+    read = read_listing("up", Kind.TOOLS, [Raw(entry), raw(tool("fine", _meta={"name": "rm", "a": {"name": 1}}))])
+    assert [entry.key for entry in read.entries] == ["fine"]
+    assert [(refused.name, refused.why) for refused in read.refused] == [
+        ("rm", "a member comes twice in it, of which clients may read either")
+    ]
 
 
 def test_a_skill_whose_files_cannot_be_told_is_dropped_and_reported() -> None:
