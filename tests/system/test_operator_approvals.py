@@ -392,7 +392,7 @@ async def test_r82_an_approval_that_was_given_under_another_policy_is_void_in_bo
             await retried(modern, "modern reloaded", state)
         refusals.append(str(refused.value))
         for refusal in refusals:
-            assert "the question was dismissed, or the configuration changed; call again" in refusal
+            assert "the configuration, the server or the tool changed before it was sent" in refusal
         for text in ("modern reloaded", "old reloaded"):
             assert house.runs(text) == 0
             assert (await house.audited(text))[-1] == "approval_withdrawn"

@@ -14,8 +14,10 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from mcproxy.call.calls import Failed
 from mcproxy.call.clients import InputRequest
-from mcproxy.protocol.jsonrpc import Params, first_level
+from mcproxy.call.errors import Party, Reason
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first_level, raw
 from mcproxy.settings.access.policy import Approver
 
 MAX_SHOWN: Final = 2000
@@ -68,6 +70,40 @@ OUTCOMES: Final = {
     _Event.OUTDATED: "withdrawn",
 }
 """What came of an approval, by the event that ended it; a label of metrics."""
+
+
+def _refusal(event: ApprovalEvent, reason: Reason, sentence: str) -> tuple[ApprovalEvent, Failed]:
+    error = ErrorObject(INVALID_REQUEST, sentence, raw({"approval": OUTCOMES[event]}))
+    return event, Failed(error, Party.CLIENT, reason)
+
+
+REFUSALS: Final = dict(
+    [
+        _refusal(
+            _Event.DENIED,
+            Reason.APPROVAL_DENIED,
+            "this call was not approved: a person denied it; do not repeat it unless a person asks for it",
+        ),
+        _refusal(
+            _Event.TIMED_OUT,
+            Reason.APPROVAL_EXPIRED,
+            "this call was not approved: nobody answered in time (access.approvals.timeout); to ask again, call again",
+        ),
+        _refusal(
+            _Event.GIVEN_UP,
+            Reason.APPROVAL_WITHDRAWN,
+            "this call was not approved: its caller dismissed the question, or the client could not ask it; "
+            "to be asked again, call again",
+        ),
+        _refusal(
+            _Event.OUTDATED,
+            Reason.APPROVAL_WITHDRAWN,
+            "this call was not approved: the configuration, the server or the tool changed before it was sent; "
+            "list the tools, and call again",
+        ),
+    ]
+)
+"""What the caller is told, by the event that ended the approval."""
 
 
 class ApprovalSubject(msgspec.Struct, frozen=True):
@@ -130,6 +166,12 @@ class Approval(msgspec.Struct, eq=False):
         """What came of it, once it is over."""
         assert self.last is not None
         return OUTCOMES[self.last]
+
+    @property
+    def refusal(self) -> Failed:
+        """What its caller is told, once it is over and was not used."""
+        assert self.last is not None
+        return REFUSALS[self.last]
 
     @property
     def principal(self) -> str:

@@ -12,9 +12,9 @@ import hashlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import structlog
@@ -25,7 +25,7 @@ from mcproxy.access.repeating import repeated
 from mcproxy.access.webhooks import Retirable, Retirement, SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
-from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.concurrency.clock import Sleep
 from mcproxy.gateway.approval.approval import (
@@ -45,7 +45,6 @@ from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     MISSING_CLIENT_CAPABILITY,
-    ErrorObject,
     InvalidMessage,
     Params,
     parse_object,
@@ -53,22 +52,12 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import Kind, Subject
-from mcproxy.settings import Settings
+from mcproxy.settings import Access, Settings
 from mcproxy.settings.access.approvals import ApprovalSettings
 from mcproxy.settings.access.policy import Approver
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
-
-_NO: Final = {
-    "denied": (Reason.APPROVAL_DENIED, "this call was not approved: a person denied it"),
-    "expired": (Reason.APPROVAL_EXPIRED, "this call was not approved: nobody answered in time"),
-    "withdrawn": (
-        Reason.APPROVAL_WITHDRAWN,
-        "this call was not approved: the question was dismissed, or the configuration changed; call again",
-    ),
-}
-
 
 BY_LINK: Final = "the link of the webhook"
 BY_WEBHOOK: Final = "the webhook"
@@ -102,7 +91,7 @@ class CallApprovals(Component):
     `record` keeps who decided. `webhook` makes that of the settings, if there is one.
     """
 
-    goes_by = frozenset({"access"})
+    goes_by = frozenset({"access", "endpoints", "upstreams"})
 
     def __init__(
         self,
@@ -116,6 +105,7 @@ class CallApprovals(Component):
         clock: Callable[[], float] = time.time,
         sleep: Sleep = anyio.sleep,
     ) -> None:
+        self._access = settings.access
         self._settings = settings.access.approvals
         self._is_needed = settings.access.policy.approves
         self._catalogue = catalogue
@@ -137,16 +127,25 @@ class CallApprovals(Component):
         metrics.approvals_waiting.set_function(self._waiting.__len__)
 
     def reconfigure(self, change: Reconfiguration) -> None:
-        """An approval that is under way is void: what is asked for may be decided otherwise by now."""
-        before, self._settings = self._settings, change.settings.access.approvals
-        self._is_needed = change.settings.access.policy.approves
+        """An approval that is under way is void where its call would be decided otherwise, or would be another, by now.
+
+        It is also void where its upstream was made anew: that may be another server under the same name.
+        """
+        if change.settings.access != self._access:
+            self._adopt(change.settings.access)
+        for approval in self._waiting.values():
+            if approval.upstream not in change.kept or not approval.holds():
+                self._void(approval)
+        self._rounds = {id: kept for id, kept in self._rounds.items() if kept[0].upstream in change.kept}
+
+    def _adopt(self, access: Access) -> None:
+        """Goes by another `access`; what was approved under the one before holds no more."""
+        before, self._access, self._settings = self._settings, access, access.approvals
+        self._is_needed = access.policy.approves
         if self._settings.webhook != before.webhook:
             self._retirement.take(self._webhooks())
             self._webhook = self._make_webhook(self._settings)
         self._generation += 1
-        self._rounds.clear()
-        for approval in self._waiting.values():
-            self._void(approval)
 
     def approved(self, handler: Handler) -> Handler:
         async def approving(call: Call) -> Outcome:
@@ -197,9 +196,9 @@ class CallApprovals(Component):
             return NOT_WAITING
         if operator is not None and operator != ANONYMOUS and operator.name == approval.subject.principal:
             return OWN_CALL
-        return self._decided(approval, BY_LINK if operator is None else operator.name, approve=approve)
+        return self._decide(approval, BY_LINK if operator is None else operator.name, approve=approve)
 
-    def _decided(self, approval: Approval, by: str, *, approve: bool) -> str | None:
+    def _decide(self, approval: Approval, by: str, *, approve: bool) -> str | None:
         if not approval.holds():
             self._void(approval)
             return VOID
@@ -252,60 +251,57 @@ class CallApprovals(Component):
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         now = self._clock()
         id = secrets.token_urlsafe(12)
-        holds = partial(self._holds, subject, arguments, call)
+        holds = partial(self._holds, subject, call)
         return Approval(id, subject, approver, route.shown.key, raw(arguments), now, now + limits.timeout, holds)
 
     async def _ask(self, approval: Approval, call: Call) -> Failed | None:
         """Waits for the decision; None where the call may be sent, now and once. Raises McpError."""
         if approval.approver == "caller":
             _check_askable(call)
+        call.notes.asked = True
         self._waiting[approval.id] = approval
-        end: ApprovalEvent | None = ApprovalEvent.GIVEN_UP
+        deadline = anyio.current_time() + self._settings.timeout
         try:
-            with anyio.move_on_after(self._settings.timeout) as time_left:
-                await (self._ask_caller if approval.approver == "caller" else self._ask_operator)(approval, call)
-            end = ApprovalEvent.TIMED_OUT if time_left.cancelled_caught else None
-        finally:
+            await (self._ask_caller if approval.approver == "caller" else self._ask_operator)(approval, call, deadline)
+        except BaseException:
             # Cancelled: its caller is gone, or sent no retry of a parked call in time.
-            if end is not None:
-                approval.move(end)
+            approval.move(ApprovalEvent.GIVEN_UP)
+            raise
+        finally:
             del self._waiting[approval.id]
             if approval.state is ApprovalState.APPROVED:
                 approval.move(ApprovalEvent.SPENT if approval.holds() else ApprovalEvent.OUTDATED)
             self._metrics.approvals.labels(approval.approver, approval.outcome).inc()
         if approval.state is ApprovalState.USED:
             return None
-        reason, sentence = _NO[approval.outcome]
-        data = raw({"approval": approval.outcome})
-        return Failed(ErrorObject(INVALID_REQUEST, sentence, data), Party.CLIENT, reason)
+        return approval.refusal
 
-    async def _ask_caller(self, approval: Approval, call: Call) -> None:
-        call.notes.asked = True
-        try:
-            answer = await call.client.ask(approval.question)
-        except McpError:
-            approval.move(ApprovalEvent.GIVEN_UP)
-        else:
-            approval.move(event_of(answer))
+    async def _ask_caller(self, approval: Approval, call: Call, deadline: float) -> None:
+        async def put() -> None:
+            try:
+                answer = await call.client.ask(approval.question)
+            except McpError as failure:
+                is_late = failure.reason is Reason.TIMEOUT
+                approval.move(ApprovalEvent.TIMED_OUT if is_late else ApprovalEvent.GIVEN_UP)
+            else:
+                approval.move(event_of(answer))
 
-    async def _ask_operator(self, approval: Approval, call: Call) -> None:
-        call.notes.asked = True
+        await _decided(approval, deadline, put)
+
+    async def _ask_operator(self, approval: Approval, call: Call, deadline: float) -> None:
         log.info("a call waits for an operator", approval=approval.id, upstream=approval.subject.upstream)
+        telling = [partial(self._tell, webhook, approval) for webhook in self._webhooks()]
         if not isinstance(call.client, ReferringClient):
-            await self._decision(approval)
+            await _decided(approval, deadline, *telling)
             return
         with call.client.referred():
-            await self._decision(approval)
+            await _decided(approval, deadline, *telling)
             if approval.state is ApprovalState.APPROVED:
                 # Nothing is sent for a client that left meanwhile.
-                await call.client.present()
-
-    async def _decision(self, approval: Approval) -> None:
-        async with anyio.create_task_group() as tasks:
-            if self._webhook is not None:
-                tasks.start_soon(self._tell, self._webhook, approval)
-            await approval.decided.wait()
-            tasks.cancel_scope.cancel()
+                with anyio.CancelScope(deadline=deadline) as time_left:
+                    await call.client.present()
+                if time_left.cancelled_caught:
+                    approval.move(ApprovalEvent.TIMED_OUT)
 
     def _note_attempt(self, outcome: str) -> None:
         self._metrics.approval_webhook_attempts.labels(outcome).inc()
@@ -322,12 +318,15 @@ class CallApprovals(Component):
             return
         decision = parse_text((answer or {}).get("decision", b""))
         if decision in {"allow", "deny"}:
-            self._decided(approval, BY_WEBHOOK, approve=decision == "allow")
+            self._decide(approval, BY_WEBHOOK, approve=decision == "allow")
 
-    def _holds(self, subject: ApprovalSubject, arguments: Params, call: Call) -> bool:
+    def _holds(self, subject: ApprovalSubject, call: Call) -> bool:
         """Whether the call would still be the one that was approved, after all that happened meanwhile."""
         route = self._route(call)
-        return route is not None and self._subject(route, call, arguments) == subject
+        try:
+            return route is not None and self._subject(route, call, self._arguments(route, call)) == subject
+        except McpError:
+            return False  # its caller may not send these arguments any more
 
     def _keep_round(self, subject: ApprovalSubject) -> str:
         now = self._clock()
@@ -342,6 +341,21 @@ class CallApprovals(Component):
         """Whether a call brings the input that an approved call asked for: each may do so once."""
         kept = self._rounds.pop(call.notes.approval, None) if call.notes.approval is not None else None
         return kept is not None and kept[0] == subject and kept[1] > self._clock()
+
+
+async def _decided(approval: Approval, deadline: float, *asking: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Asks until there is a decision, whoever made it, or until the deadline, in seconds of the event loop.
+
+    A decision that was taken before the deadline was noticed counts: who made it was told so.
+    """
+    with anyio.CancelScope(deadline=deadline):
+        async with anyio.create_task_group() as tasks:
+            for ask in asking:
+                tasks.start_soon(ask)
+            await approval.decided.wait()
+            tasks.cancel_scope.cancel()
+    if approval.state is ApprovalState.WAITING:
+        approval.move(ApprovalEvent.TIMED_OUT)
 
 
 def _check_askable(call: Call) -> None:

@@ -36,7 +36,7 @@ class ExposedRoute(msgspec.Struct, frozen=True):
     may_need_approval: bool
     """Whether the policy wants a person to approve some calls."""
     looks_at_arguments: bool
-    """Whether the policy, or an override of the settings, has to see the arguments of each call."""
+    """Whether the policy, an override of the settings or a person has to see the arguments of each call."""
 
 
 class RouteTable:

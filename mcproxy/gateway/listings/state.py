@@ -315,7 +315,7 @@ class Catalogue:
         space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
         has_tasks = link is not None and self.tasks(link, version) is not None
         decision, rules = verdict.unconditional(), shown.arguments
-        final = None if rules is None else rules.final
+        final, may_need_approval = None if rules is None else rules.final, verdict.may_need_approval()
         return ExposedRoute(
             space=space,
             shown=shown,
@@ -325,8 +325,8 @@ class Catalogue:
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
             has_tasks=has_tasks,
             deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
-            may_need_approval=verdict.may_need_approval(),
-            looks_at_arguments=kind is Kind.TOOLS and (decision is None or final is not None),
+            may_need_approval=may_need_approval,
+            looks_at_arguments=kind is Kind.TOOLS and (decision is None or final is not None or may_need_approval),
         )
 
     def _view(self, caller: Caller, roles: RoleSet | None) -> View:

@@ -507,6 +507,24 @@ async def test_a_call_that_was_approved_after_its_client_left_is_not_sent_and_ex
         assert ran(h) == 0
 
 
+@COMMANDED
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_r82_a_decision_that_counts_is_kept_though_the_time_is_over_in_the_same_moment(version: str) -> None:
+    access = {**BY_OPERATOR, "approvals": {"timeout": 50}}
+    async with gateway(access, bridge={"hold": 60}, sleep=Time().sleep) as h:
+        async with waiting_for_an_operator(h, version=version) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            said: list[str | None] = []
+            loop = commanded_loop()
+            loop.call_at(
+                loop.time() + 50, lambda: said.append(h.gateway.approvals.decide(waiting.id, OLGA, approve=True))
+            )
+            await loop.advance(50)
+        assert said == [None]
+        assert isinstance(outcomes[0], Complete)
+        assert ran(h) == 1
+
+
 async def test_a_stateless_caller_that_sends_no_retry_withdraws_its_call() -> None:
     async with gateway(BY_OPERATOR, bridge={"hold": 0.01, "park_ttl": 0.05}) as h:
         await told_to_retry(h)
