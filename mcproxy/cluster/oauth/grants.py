@@ -212,7 +212,7 @@ class SharedGrants:
     def learn(self, grant: Grant) -> None:
         """Takes note of a grant that another replica renewed, or uses."""
         known = self._known.get(grant.key)
-        if known is None or known.generation < grant.generation:
+        if known is None or _is_newer(grant, known):
             self._known[grant.key] = grant
 
     def note_change(self, key: GrantKey) -> None:
@@ -344,6 +344,11 @@ class SharedGrants:
 def _is_later(one: Grant | _Withdrawn | None, other: Grant) -> bool:
     """Whether it has a later token of the same login."""
     return isinstance(one, Grant) and one.id == other.id and one.generation > other.generation
+
+
+def _is_newer(one: Grant, other: Grant) -> bool:
+    """Whether it has a later token, of whichever login: after a logout generations begin anew."""
+    return _is_later(one, other) or (one.id != other.id and one.token.obtained_at > other.token.obtained_at)
 
 
 def _untold(key: GrantKey) -> None:

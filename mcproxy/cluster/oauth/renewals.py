@@ -381,5 +381,4 @@ class _Ununderstood(Exception):
 
 def _is_news(stored: Grant, renewal: Renewal) -> bool:
     """Whether a grant was renewed, or replaced by another login, since it was used."""
-    used = renewal.grant
-    return used is None or stored.id != used.id or stored.generation > used.generation
+    return renewal.grant is None or stored.replaces(renewal.grant)

@@ -305,7 +305,7 @@ class Authorizer:
             stored = await self._store.load(self._key)
         except StoreFailed:
             stored = None
-        if stored is not None and used is not None and stored.generation > used.generation:
+        if stored is not None and used is not None and stored.replaces(used):
             self._adopt(stored)
             return
         self._refuse(why)

@@ -114,6 +114,10 @@ class Grant(msgspec.Struct, frozen=True):
     def key(self) -> GrantKey:
         return GrantKey(self.upstream, self.principal)
 
+    def replaces(self, used: Grant) -> bool:
+        """Whether the store has it in place of `used`: of another login, or with a later token of the same."""
+        return self.id != used.id or self.generation > used.generation
+
     def renewed(self, token: Token) -> Grant:
         """With a new token; its refresh token stays where the answer brought no other (RFC 6749, section 6)."""
         refresh, subject = token.refresh or self.token.refresh, token.subject or self.token.subject

@@ -310,6 +310,18 @@ async def test_a_pair_that_a_replica_could_not_store_before_it_ended_is_stored_b
     assert await c.load(KEY) == renewed
 
 
+async def test_a_grant_of_a_login_that_was_taken_back_does_not_hide_the_next_one() -> None:
+    before = replace(LOGIN, generation=7)
+    after = replace(LOGIN, id="second", token=replace(LOGIN.token, obtained_at=LOGIN.token.obtained_at + 60))
+    for told in ([before, after], [after, before]):
+        store = Interrupted()
+        a = replicas(store)[0]
+        for each in told:
+            a.learn(each)
+        store.is_away = True
+        assert await a.load(KEY) == after, "a generation counts within one login"
+
+
 async def test_after_a_gap_every_grant_is_read_again() -> None:
     a = replicas(Interrupted())[0]
     keys = [KEY, GrantKey("up", "ann"), GrantKey("other")]

@@ -237,6 +237,22 @@ async def test_r65_a_refused_refresh_takes_what_another_process_stored(passed: f
         assert here.it.state is GrantState.SERVING
 
 
+async def test_r65_a_refused_refresh_takes_the_login_that_was_stored_meanwhile() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        first = await here.store.load(GrantKey("up"))
+        assert first is not None
+        await here.flow.refresh(first)
+        assert await sent(here) == "access-token-2"
+        here.server.forget_refresh_tokens()
+        await here.store.delete(GrantKey("up"))
+        here.now += 100
+        await here.log_in()  # as another process does, after a logout: generations begin anew
+        here.it._looked, here.it._seen = here.now, None
+        assert await sent(here) == "access-token-3"
+        assert here.it.state is GrantState.SERVING
+
+
 async def test_r67_a_refused_grant_asks_for_a_login_and_for_nothing_else() -> None:
     async with running(PERSON, life=100) as here:
         await here.log_in()
