@@ -253,6 +253,23 @@ async def test_r65_a_refused_refresh_takes_the_login_that_was_stored_meanwhile()
         assert here.it.state is GrantState.SERVING
 
 
+async def test_a_logout_in_the_middle_of_a_refresh_ends_the_grant() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.now += 80
+        here.server.hold = anyio.Event()
+        assert await sent(here) == "access-token-1", "it serves while the next one is fetched"
+        await here.server.asked(2)
+        await here.store.delete(GrantKey("up"))  # as `mcproxy logout` does, in another process
+        here.server.hold.set()
+        await here.settled()
+        assert await here.store.load(GrantKey("up")) is None
+        here.now += STORE_LOOKS
+        assert await here.it.credential() is None
+        assert here.it.state is GrantState.WANTED
+
+
 async def test_r67_a_refused_grant_asks_for_a_login_and_for_nothing_else() -> None:
     async with running(PERSON, life=100) as here:
         await here.log_in()

@@ -50,7 +50,10 @@ class GrantStore(Protocol):
         """Stores what a login gave, in place of any other grant of its key."""
 
     async def update(self, grant: Grant) -> Grant:
-        """Stores a grant with its next token, unless another login replaced it; returns the grant that is stored."""
+        """Stores a grant with its next token; returns the grant that is stored.
+
+        One that another login replaced stays replaced. One that was taken back stays so: it is returned, not stored.
+        """
 
     async def delete(self, key: GrantKey) -> None: ...
 
@@ -76,10 +79,11 @@ class _Contents(msgspec.Struct):
     def update(self, grant: Grant) -> Grant:
         """As `GrantStore.update`."""
         id = _grant_id(grant.key)
-        held = self.grants.get(id)
-        if held is not None and held.id != grant.id:
-            return held
-        self.grants[id] = grant
+        present = self.grants.get(id)
+        if present is not None and present.id != grant.id:
+            return present
+        if present is not None or not grant.id:
+            self.grants[id] = grant
         return grant
 
 

@@ -162,6 +162,18 @@ async def test_a_refresh_leaves_a_later_login_alone(store: GrantStore) -> None:
     assert await store.load(GrantKey("up")) == later
 
 
+async def test_a_refresh_does_not_bring_back_a_login_that_was_taken_back_meanwhile(store: GrantStore) -> None:
+    login = msgspec.structs.replace(grant(), id="first")
+    renewed = msgspec.structs.replace(login, generation=2)
+    await store.save(login)
+    await store.delete(login.key)
+    assert await store.update(renewed) == renewed
+    assert await store.load(login.key) is None
+    own = grant(generation=2)
+    assert await store.update(own) == own
+    assert await store.load(own.key) == own, "the gateway got it for itself, and nobody logs out of it"
+
+
 class FullDisk(FileStore):
     """A store whose disk may be full. `now` is its clock."""
 
