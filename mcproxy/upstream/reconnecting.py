@@ -151,6 +151,8 @@ class ReconnectingLink:
         """How often a connection that was lost was made again."""
         self._is_first = True
         """Whether the next connection follows no loss: it is the first, or the link was idle."""
+        self._is_last = False
+        """Whether the next connection is the last one: it is drained as soon as it is made."""
         self._loss: str | None = None
         """Why the last connection was lost, until there is another."""
         self._login_why = ""
@@ -186,10 +188,11 @@ class ReconnectingLink:
         self.context.adopt(spec)
 
     def drain(self) -> None:
-        """Makes no other connection than the one there is; without one, stops."""
+        """Makes no other connection than the one there is, or the one that calls wait for; without one, stops."""
+        self._is_last = True
         if self.status.state is LinkState.READY:
             self._enter(LinkEvent.RETIRING, self.status.identity)
-        else:
+        elif not self._attempt.wanted.is_set():
             self.stop()
 
     def stop(self) -> None:
@@ -219,7 +222,7 @@ class ReconnectingLink:
                 self._enter(LinkEvent.WANTED, self.status.identity)
             started, connections = anyio.current_time(), self._connections
             await self._connect_once()
-            if self.status.state is LinkState.RETIRED:
+            if self.status.state is LinkState.RETIRED or self._is_last:
                 return
             if self.status.state is LinkState.IDLE:
                 continue
@@ -277,7 +280,8 @@ class ReconnectingLink:
         """Until the connection has ended, or was not used for long."""
         self._go_up(link)
         while True:
-            with anyio.move_on_after(link.seconds_left()):
+            may_idle = LinkEvent.IDLED in TRANSITIONS[self.status.state]
+            with anyio.move_on_after(link.seconds_left() if may_idle else math.inf):
                 self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
                 return
             # Decided and done in one step: a call that comes from now on waits for the next connection.
@@ -311,6 +315,8 @@ class ReconnectingLink:
         self._settle_attempt(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
+        if self._is_last:
+            self._enter(LinkEvent.RETIRING, link.identity)
 
     def _go_idle(self, recorded: Recorded | None = None) -> None:
         """Reports that there is no connection until a call needs one; `recorded` of one that never was there."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -42,6 +43,11 @@ def starts(folder: Path) -> int:
     return len(noted.read_text().splitlines()) if noted.exists() else 0
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  # it is another process that it waits for
+        await anyio.sleep(0.02)
+
+
 async def locked(folder: Path, server: Json) -> Path:
     config = folder / "mcproxy.json"
     config.write_text(json.dumps(configuration({"up": server})))
@@ -58,6 +64,14 @@ async def client_of(folder: Path, server: Json) -> AsyncIterator[tuple[Gateway, 
         await client.initialize()
         with anyio.fail_after(GUARD):
             yield running, client
+
+
+def held_swapper(folder: Path, **settings: object) -> Json:
+    """The same server, whose starts wait for the file `go`."""
+    server = swapper(folder, start="on_demand", **settings)
+    wait = f"echo started >> {folder}/starts; while [ ! -e {folder}/go ]; do sleep 0.05; done; "
+    server["args"][1] = server["args"][1].replace(f"echo started >> {folder}/starts; ", wait)
+    return server
 
 
 async def names(client: RawClient) -> list[str]:
@@ -105,3 +119,36 @@ async def test_clients_are_told_where_a_start_brings_other_lists_than_the_lock(t
         await client.hears("notifications/tools/list_changed")
         listed = (await client.result("tools/list"))["tools"]
         assert listed[0]["description"] == "Pulls."
+
+
+@pytest.mark.parametrize("change", ["removed", "changed", "adopted"])
+async def test_r49_a_call_that_a_server_is_being_started_for_is_made_though_the_configuration_changes(
+    tmp_path: Path, change: str
+) -> None:
+    server = held_swapper(tmp_path)
+    (tmp_path / "go").touch()
+    await locked(tmp_path, server)
+    (tmp_path / "go").unlink()
+    before = starts(tmp_path)
+    async with client_of(tmp_path, server) as (running, client):
+        answers: list[Json] = []
+
+        async def call() -> None:
+            answers.append(await client.request("tools/call", {"name": "up__push"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: starts(tmp_path) > before)
+            changes: Json = {"changed": {"env": {"OTHER": "1"}}, "adopted": {"max_in_flight": 7}}
+            settings = configuration({} if change == "removed" else {"up": {**server, **changes[change]}})
+            write(tmp_path, settings)
+            since = len(running.log.entries)
+            running.process.send_signal(signal.SIGHUP)
+            await running.log.says(lambda entry: entry.get("event") == "configuration reloaded", since)
+            assert answers == []
+            (tmp_path / "go").touch()
+        assert answers[0]["result"]["content"] == []
+        assert starts(tmp_path) == before + 1, "the next call starts it with the other settings"
+        if change == "removed":
+            await running.log.says(lambda entry: entry.get("event") == "upstream removed")
+            await until(lambda: descendants(running.process.pid) == [])

@@ -115,6 +115,57 @@ async def test_r49_a_call_in_flight_ends_before_its_upstream_does() -> None:
         await it.until("a", series=0)
 
 
+@pytest.mark.parametrize("after", [[], [upstream("a", command="other")]], ids=["removed", "changed"])
+async def test_r49_a_call_that_waits_for_a_start_is_made_before_its_upstream_ends(
+    after: list[UpstreamSettings],
+) -> None:
+    async with harbour() as it:
+        it.connect.may_connect = anyio.Event()
+        it.reconfigure(upstream("a"))
+        before, outcomes = it.fleet.upstreams["a"], list[Outcome]()
+
+        async def call() -> None:
+            outcomes.append(await before(tool("x")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            it.reconfigure(*after)
+            await anyio.wait_all_tasks_blocked()
+            assert outcomes == []
+            it.connect.may_connect.set()
+        assert outcomes == [DONE]
+        assert it.connect.given[0].calls == 1, "the one that was being started, by the settings before"
+        while it.connect.alive != len(after):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_r49_a_start_that_no_call_waits_for_ends_with_its_upstream() -> None:
+    async with harbour() as it:
+        it.connect.may_connect = anyio.Event()
+        it.reconfigure(upstream("a"))
+        await anyio.wait_all_tasks_blocked()
+        before = it.fleet.upstreams["a"]
+        it.reconfigure()
+        assert before.status.state is LinkState.RETIRED
+
+
+async def test_r49_a_start_that_takes_longer_than_the_grace_is_waited_for_no_longer() -> None:
+    async with harbour() as it:
+        it.connect.may_connect = anyio.Event()
+        it.reconfigure(upstream("a"))
+        before, outcomes = it.fleet.upstreams["a"], list[Outcome]()
+
+        async def call() -> None:
+            outcomes.append(await before(tool("x")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            it.reconfigure(grace=0.01)
+        assert "not connected: it has been stopped" in failure(outcomes[0]).error.message
+
+
 async def test_r49_a_call_that_never_ends_holds_its_upstream_no_longer_than_the_grace() -> None:
     async with harbour(upstream("a")) as it:
         link = FakeLink(hold=anyio.Event())

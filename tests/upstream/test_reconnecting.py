@@ -162,6 +162,27 @@ async def test_a_connection_that_is_drained_ends_the_link_without_another_attemp
         assert [type(event) for event in it.events.all] == [Connected, Retired]
 
 
+async def test_r49_a_start_that_calls_wait_for_is_the_last_one_once_the_link_is_drained() -> None:
+    async with rig(RECORDED) as it:
+        await it.cause(LinkEvent.WANTED)
+        states = [it.link.status.state]
+        for event in (LinkEvent.RETIRING, LinkEvent.CONNECTED):
+            await it.cause(event)
+            states.append(it.link.status.state)
+        assert states == [LinkState.CONNECTING, LinkState.CONNECTING, LinkState.DRAINING]
+        assert it.connected[0].calls == 1
+        await it.cause(LinkEvent.LOST)
+        assert [type(event) for event in it.events.all] == [Idled, Connected, Retired]
+
+
+async def test_r49_a_start_that_calls_wait_for_is_not_tried_again_once_the_link_is_drained() -> None:
+    async with rig(RECORDED) as it:
+        await it.cause(LinkEvent.WANTED)
+        it.link.drain()
+        await it.cause(LinkEvent.FAILED)
+        assert it.link.status.state is LinkState.RETIRED
+
+
 async def test_an_error_of_megabytes_is_cut_where_it_is_kept() -> None:
     async with rig() as it:
         await it.outcomes.send(Unreachable("no answer: " + "x" * 4_000_000))
