@@ -1,7 +1,7 @@
 """The table of MCP methods: who answers each, which parameter names its subject, and what may happen on the way.
 
-Routing, rewriting, policy, cache, headers and metric labels read the row; no code compares method names.
-A method without a row is unknown, and is answered so.
+Routing, rewriting, policy, cache, headers and metric labels read the row; no code compares the name of a method that
+has one. A method without a row is unknown, and is answered so.
 """
 
 from __future__ import annotations

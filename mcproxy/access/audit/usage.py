@@ -20,6 +20,8 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from mcproxy.protocol.methods import METHODS, Subject
+
 TOKEN: Final = 4
 """Bytes of a token, as an estimate."""
 MAX_ROWS: Final = 100_000
@@ -35,7 +37,7 @@ REMAINDER: Final = "(others)"
 NONE: Final = "-"
 """Stands where a line says nothing of a column."""
 
-_TOOL_CALL: Final = "tools/call"
+_TOOL_CALLS: Final = frozenset(name for name, row in METHODS.items() if row.subject is Subject.TOOL)
 _FINE: Final = frozenset({"ok", "input_required"})
 _DENIED: Final = "denied"
 
@@ -58,7 +60,7 @@ class AuditLine(msgspec.Struct):
     @property
     def tool(self) -> str:
         """The upstream and its own name of the tool that was called."""
-        return f"{self.upstream}/{self.subject}" if self.method == _TOOL_CALL else NONE
+        return f"{self.upstream}/{self.subject}" if self.method in _TOOL_CALLS else NONE
 
 
 COLUMNS: Final[Mapping[str, Callable[[AuditLine], str]]] = {
@@ -137,7 +139,7 @@ class UsageReport:
             row = self.rows.setdefault(key, UsageTotals())
         row.add(line)
         self.total.add(line)
-        if line.method == _TOOL_CALL and len(self.called) < MAX_ROWS:
+        if line.method in _TOOL_CALLS and len(self.called) < MAX_ROWS:
             self.called.add((line.upstream, line.subject))
 
     def most_used(self) -> list[tuple[tuple[str, ...], UsageTotals]]:
