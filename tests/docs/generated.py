@@ -330,8 +330,6 @@ def held_by(argument: str) -> str:
         file, _, test = name.partition("::")
         files.setdefault(file, []).append(test)
     count = sum(map(len, files.values()))
-    if not count:
-        return "*Planned: no test holds it yet.*"
     summary = f"held by {count} test{'s' * (count > 1)} in {len(files)} file{'s' * (len(files) > 1)}"
     listed = "\n".join(
         f"- [{file}](../tests/{file}): {'; '.join(f'`{name}`' for name in names)}" for file, names in files.items()

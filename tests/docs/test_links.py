@@ -61,3 +61,11 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         found = {(page.parent / link.partition("#")[0]).resolve() for page in fresh for link in links(page)}
         fresh = {page for page in found if page.suffix == ".md"} - reached
     assert [page.relative_to(ROOT).as_posix() for page in pages() if page not in reached] == []
+
+
+@pytest.mark.parametrize("index", ["README.md", "docs/README.md"])
+def test_an_index_of_the_documents_links_each_of_them(index: str) -> None:
+    page = ROOT / index
+    linked = {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
+    wanted = {found for found in pages() if found.is_relative_to(ROOT / "docs") and not found.name.startswith("0")}
+    assert [found.relative_to(ROOT).as_posix() for found in sorted(wanted - linked - {page})] == []
