@@ -47,6 +47,8 @@ PAUSE: Final = 0.05
 """Seconds between two looks at a claim of another replica, and between two questions that nothing came of."""
 ANSWER_TIMEOUT: Final = 5.0
 """Seconds that another replica has to tell what it knows of a grant; one that is frozen redeems nothing meanwhile."""
+SECOND_TIMEOUT: Final = 0.5
+"""Seconds that it has where it did not answer the last time: a frozen replica delays one renewal, not each."""
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of a sealed grant."""
 
@@ -129,6 +131,8 @@ class Renewals:
         self._absence = CLAIM_LIFE
         self._is_closing = False
         self._running: dict[GrantKey, _Running] = {}
+        self._silent: set[str] = set()
+        """Labels of the replicas that did not answer an inquiry, and were not heard of since."""
 
     def serve_with(
         self,
@@ -182,6 +186,7 @@ class Renewals:
             inquiry = self._opened(_PURPOSE, question, _inquiries)
         except _Ununderstood:
             return self._sealed(_ANSWER_PURPOSE, InquiryAnswer())
+        self._silent.discard(inquiry.label)
         running = self._running.get(inquiry.key)
         goes_first = False
         if running is not None and running.asks:
@@ -326,7 +331,9 @@ class Renewals:
         answers: list[InquiryAnswer] = []
 
         async def ask(member: Member) -> None:
-            with anyio.move_on_after(ANSWER_TIMEOUT):
+            # One that wakes asks this one before it redeems, or answers: then it has all the time again.
+            seconds = SECOND_TIMEOUT if member.label in self._silent else ANSWER_TIMEOUT
+            with anyio.move_on_after(seconds) as waiting:
                 while True:
                     try:
                         answers.append(await self._asked(member, INQUIRY, question, _inquiry_answers))
@@ -335,12 +342,16 @@ class Renewals:
                     except (ReplicaUnreachable, Moved, EnvelopeRefused, _Ununderstood):
                         return  # gone, or of a version that does not know the question
                     else:
+                        self._silent.discard(member.label)
                         return
+            if waiting.cancelled_caught:
+                self._silent.add(member.label)
 
+        others = [member for member in self._members.all() if member.label != own]
+        self._silent.intersection_update(member.label for member in others)
         async with anyio.create_task_group() as tasks:
-            for member in self._members.all():
-                if member.label != own:
-                    tasks.start_soon(ask, member)
+            for member in others:
+                tasks.start_soon(ask, member)
         return answers
 
     async def _claim(self, claim: str, renewal: Renewal) -> Grant | None:

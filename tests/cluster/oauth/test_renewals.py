@@ -40,6 +40,8 @@ from tests.upstream.oauth.test_flow import ITSELF, logged_in
 pytestmark = pytest.mark.anyio
 
 KEY = GrantKey("up")
+NEVER = 10 * GUARD
+"""Seconds that no test waits for."""
 
 
 @dataclass
@@ -400,3 +402,36 @@ async def test_a_replica_that_does_not_answer_holds_up_no_renewal(monkeypatch: p
         monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
         assert (await home.renew(grant)).token.access == "access-token-2"
         assert asked(server) == 1
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_frozen_replica_has_less_time_until_it_is_heard_of_again(
+    asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timeouts(first: float, second: float) -> None:
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT", first)
+        monkeypatch.setattr(module, "SECOND_TIMEOUT", second)
+
+    async with running() as (server, _, (home, b, _c)):
+        grant = await logged_in(home.flow)
+
+        async def never(question: bytes) -> bytes:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        awake = b.listener._inquiries
+        monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
+        timeouts(0.1, NEVER)
+        grant = await home.renew(grant)
+        timeouts(NEVER, 0.1)
+        grant = await home.renew(grant)
+        if asks:
+            await b.renewals._inquire(KEY)
+        else:
+            monkeypatch.setattr(b.listener, "_inquiries", awake)
+            timeouts(NEVER, NEVER)
+            grant = await home.renew(grant)
+            monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
+        timeouts(0.1, NEVER)
+        grant = await home.renew(grant)
+        assert asked(server) == (3 if asks else 4)
