@@ -6,13 +6,14 @@ may not read one of them is not told of the skill. Rewrites no URI (`rewriting`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
 from mcproxy.catalog.rewriting import MAX_ITEMS
+from mcproxy.catalog.uri_matching import readings
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import DIRECTORY_READ
 
@@ -56,6 +57,15 @@ def files_of(skill: Raw) -> tuple[str, ...]:
     if len(found) > MAX_ITEMS:
         raise InvalidSkill(f"it has more than {MAX_ITEMS} files")
     return (own, *(file.uri for file in found if file.uri != own))
+
+
+def withheld_files(refused: Iterable[Raw], approved: Iterable[Raw]) -> frozenset[str]:
+    """The files of skills that are not approved, but for those that approved ones have too: each reading of a URI."""
+    return frozenset(_readings(refused) - _readings(approved))
+
+
+def _readings(skills: Iterable[Raw]) -> set[str]:
+    return {reading for skill in skills for uri in files_of(skill) for reading in readings(uri)}
 
 
 def is_readable(skill: Raw, may_read: MayRead) -> bool:

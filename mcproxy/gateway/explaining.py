@@ -19,6 +19,7 @@ from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.arguments import ArgumentRules
 from mcproxy.catalog.naming import GATEWAY, Layout, Space
 from mcproxy.catalog.search.own_tools import FIND
+from mcproxy.catalog.views.exposure import WITHHELD
 from mcproxy.catalog.views.snapshots import Listing
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
@@ -149,6 +150,8 @@ class _Walk(msgspec.Struct, frozen=True):
 
     def _pin(self, found: _Found, kind: Kind) -> Iterator[Step]:
         """For an entry that is not as it was approved; it decides only where pins are enforced."""
+        if kind is Kind.RESOURCES and self.catalogue.whole_view(self.caller).withholds(found.space.upstream, found.own):
+            yield Step("pin", False, WITHHELD)
         unapproved = self.catalogue.unapproved(LinkKey(found.space.upstream, None), kind)
         for entry in unapproved:
             if entry.name == found.own:

@@ -3,13 +3,21 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.catalog.rewriting import MAX_ITEMS
-from mcproxy.catalog.skills import InvalidSkill, files_of, is_readable, joined_settings, readable_children
+from mcproxy.catalog.skills import (
+    InvalidSkill,
+    files_of,
+    is_readable,
+    joined_settings,
+    readable_children,
+    withheld_files,
+)
 from mcproxy.protocol.jsonrpc import first_level, raw
 from tests.fakes.upstream import decoded
 
 ROOT = "skill://acme/refunds"
 MANIFEST = f"{ROOT}/SKILL.md"
 EMAIL = f"{ROOT}/examples/email.md"
+OTHER = {"uri": "skill://acme/other/SKILL.md"}
 
 
 def skill(resources: object) -> object:
@@ -39,6 +47,15 @@ def test_a_skill_needs_a_uri_and_not_too_many_files() -> None:
         files_of(raw({"resources": []}))
     with pytest.raises(InvalidSkill, match=f"more than {MAX_ITEMS} files"):
         files_of(raw(skill([file(f"{ROOT}/{number}") for number in range(MAX_ITEMS + 1)])))
+
+
+def test_what_an_approved_skill_has_too_is_not_withheld() -> None:
+    shared = f"{ROOT}/shared.md"
+    refused, approved = raw(skill([file(EMAIL), file(shared)])), raw({**OTHER, "resources": [file(shared)]})
+    withheld = withheld_files([refused], [approved])
+    assert {EMAIL, MANIFEST} < withheld
+    assert shared not in withheld
+    assert withheld_files([], [approved]) == frozenset()
 
 
 def test_a_skill_is_readable_where_all_its_files_are() -> None:

@@ -6,16 +6,18 @@ import pytest
 
 from mcproxy.access.pins import approved
 from mcproxy.call.clients import ListChanged
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import PushChannel, ServerIdentity
 from mcproxy.configuration.lock import parse
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import SKILLS, Kind
 from mcproxy.settings.access.pins import PinSettings
-from tests.fakes.upstream import FakeUpstream, complete, decoded, error, failed, house, quiet
+from tests.fakes.upstream import FakeUpstream, complete, decoded, error, failed, house, quiet, resource
 
 pytestmark = pytest.mark.anyio
 
+ANYBODY = Principal("anybody")
 ERAS = [LATEST, LATEST_HANDSHAKE]
 REFUNDS = "skill://acme/refunds"
 HIDDEN = "skill://acme/hidden"
@@ -226,6 +228,43 @@ async def test_r45_a_skill_of_which_a_file_changed_is_gone_until_it_is_as_it_was
         assert decoded(await h.call("skills/get", endpoint=endpoint, version=version, uri=names[0]))["skill"] == skill(
             REFUNDS, "a.md", at=at
         )
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_r45_the_files_of_a_skill_that_is_not_approved_are_not_read_however_they_are_spelled(
+    version: str,
+) -> None:
+    good, new = skill(REFUNDS, "shared.md"), skill(HIDDEN, "a b.md", "../refunds/shared.md")
+    up = serving("a", good, new)
+    files = [f"{REFUNDS}/SKILL.md", f"{REFUNDS}/shared.md", f"{HIDDEN}/SKILL.md", f"{HIDDEN}/none.md"]
+    up.lists[Kind.RESOURCES] = [resource(uri) for uri in files]
+    up.answers["resources/read"] = lambda call: complete(contents=[])
+    async with house(up, access=enforced(good)) as h:
+        await h.ready()
+        listed = await h.listed(Kind.RESOURCES, version=version)
+        assert listed == [f"a+{uri}" for uri in files if uri != f"{HIDDEN}/SKILL.md"]
+        for uri in (*listed, "a+skill://other/SKILL.md"):
+            assert "contents" in decoded(await h.call("resources/read", version=version, uri=uri))
+        for name in ("SKILL.md", "./SKILL.md", "x/../SKILL.md", "SKILL%2Emd", "a%20b.md"):
+            uri = f"a+{HIDDEN}/{name}"
+            refused = error(await h.call("resources/read", version=version, uri=uri))
+            assert refused.message == f"Resource not found: {uri}"
+        explained = h.gateway.explain(Caller(ANYBODY, version), Kind.RESOURCES, f"a+{HIDDEN}/SKILL.md", {})
+        assert (explained.allowed, explained.steps[-1].why) == (False, "it is a file of a skill that is not approved")
+        up.lists[Kind.SKILLS] = [good]
+        listener = h.listener()
+        up.announce(ListChanged(Kind.SKILLS))
+        await listener.hears(ListChanged(Kind.RESOURCES))
+        assert len(await h.listed(Kind.RESOURCES, version=version)) == len(files)
+        assert "contents" in decoded(await h.call("resources/read", version=version, uri=f"a+{HIDDEN}/SKILL.md"))
+
+
+async def test_the_files_of_skills_are_read_where_pins_only_warn() -> None:
+    up = serving("a", skill(REFUNDS))
+    up.answers["resources/read"] = lambda call: complete(contents=[])
+    async with house(up, access={"pins": {"mode": "warn"}}) as h:
+        await h.ready()
+        assert "contents" in decoded(await h.call("resources/read", uri=f"a+{REFUNDS}/SKILL.md"))
 
 
 async def test_r45_a_skill_is_not_described_otherwise_than_it_was_approved_nor_if_it_is_not_listed() -> None:

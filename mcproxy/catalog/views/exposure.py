@@ -13,6 +13,7 @@ from mcproxy.catalog.arguments import INPUT_SCHEMA, ArgumentRules, UnsupportedSc
 from mcproxy.catalog.naming import NameTable, RefusedEntry, Renamed, Space, name_table
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.skills import files_of
+from mcproxy.catalog.uri_matching import readings
 from mcproxy.catalog.uris import MAX_URI
 from mcproxy.catalog.views.entry_shapes import ENTRIES, HANDSHAKE_TOOLS, EntryRule
 from mcproxy.catalog.views.snapshots import Entry, Listing
@@ -27,6 +28,7 @@ OUTPUT_SCHEMA: Final = "outputSchema"
 
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
 
+WITHHELD: Final = "it is a file of a skill that is not approved"
 MAX_REFUSED: Final = 256
 """Characters that are told of a URI that is refused for its length."""
 
@@ -83,6 +85,16 @@ def _readable(exposure: Exposure, kind: Kind, rule: EntryRule) -> Exposure:
         refused=(*exposure.refused, *refused),
         unreadable=(*exposure.unreadable, *unreadable),
     )
+
+
+def without_files(exposure: Exposure, withheld: frozenset[str]) -> Exposure:
+    """Resources but for the files of skills that are not approved; `withheld` are readings of their URIs."""
+    hidden = {each.own for each in exposure.shown if not withheld.isdisjoint(readings(each.own))}
+    refused = [
+        RefusedEntry(each.upstream, Kind.RESOURCES, each.own, WITHHELD) for each in exposure.shown if each.own in hidden
+    ]
+    shown = tuple(each for each in exposure.shown if each.own not in hidden)
+    return replace(exposure, shown=shown, refused=(*exposure.refused, *refused))
 
 
 def with_login(space: Space, exposure: Exposure) -> Exposure:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from mcproxy.catalog.arguments import ArgumentRules
 from mcproxy.catalog.naming import Layout, RefusedEntry, Renamed, Space
-from mcproxy.catalog.uri_matching import flaw
+from mcproxy.catalog.uri_matching import flaw, readings
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import Params, raw
@@ -65,6 +65,8 @@ class View:
     """Tools that are found by search, and called like those that are listed (`search_view`)."""
     unreadable: Mapping[Kind, tuple[Shown, ...]] = field(default_factory=dict)
     """Entries that are called like those that are listed, and would break the list for clients (`entry_shapes`)."""
+    withheld: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The files that cannot be read, as their skills are not approved: readings of URIs, by upstream."""
     _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
     _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -102,7 +104,16 @@ class View:
                 self._found[uri] = found
         return found
 
+    def withholds(self, upstream: str, own: str) -> bool:
+        """Whether the resource that an upstream calls `own` is a file of skills that are not approved."""
+        withheld = self.withheld.get(upstream)
+        return withheld is not None and not withheld.isdisjoint(readings(own))
+
     def _look_for(self, uri: str) -> tuple[Space, str] | None:
+        found = self._owner(uri)
+        return None if found is None or self.withholds(found[0].upstream, found[1]) else found
+
+    def _owner(self, uri: str) -> tuple[Space, str] | None:
         listed = self.find(Kind.RESOURCES, uri) or self.find(Kind.TEMPLATES, uri) or self._respelled(uri)
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own

@@ -25,8 +25,9 @@ from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeata
 from mcproxy.catalog.freshness import NOT_LISTED, Freshness
 from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
 from mcproxy.catalog.search.search_view import searchable
+from mcproxy.catalog.skills import withheld_files
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login
+from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login, without_files
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.offers import agreed, relayed
 from mcproxy.catalog.views.snapshots import Listing, entry_key
@@ -89,6 +90,7 @@ class Catalogue:
         """Whether any call needs an operator's approval."""
         self.known = KnownLinks(self.has, self._changed)
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
+        self._withheld: dict[LinkKey, tuple[Listing, frozenset[str]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_instructions = max_instructions
         self._max_views = max_views
@@ -113,6 +115,7 @@ class Catalogue:
         self.refers_calls = policy.refers_calls
         self._pins = pins
         self._vetted.clear()
+        self._withheld.clear()
         self._exposures.clear()
         self._max_instructions = max_instructions
         self._max_views = max_views
@@ -278,11 +281,28 @@ class Catalogue:
             kept = self._vetted[link, kind] = (listing, *vetted(self._pins, link.upstream, kind, listing))
         return kept[1:]
 
+    def _withheld_files(self, link: LinkKey) -> frozenset[str]:
+        """The files of a link's skills that must be approved and are not: readings of their URIs."""
+        if not self._pins.enforced:
+            return frozenset()
+        approved, unapproved = self._vet(link, Kind.SKILLS)
+        if not unapproved:
+            return frozenset()
+        kept = self._withheld.get(link)
+        if kept is None or kept[0] is not approved:
+            names = {entry.name for entry in unapproved}
+            listed = self.known.snapshots[link].lists[Kind.SKILLS].entries
+            refused = (entry.data for entry in listed if entry.key in names)
+            files = withheld_files(refused, (entry.data for entry in approved.entries))
+            kept = self._withheld[link] = (approved, files)
+        return kept[1]
+
     def _changed(self, link: LinkKey) -> None:
         """Forgets what was made of the lists of a link that are others by now."""
         if link not in self.known.snapshots:
             self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
             self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
+            self._withheld.pop(link, None)
         self._latest, owner = None, link.owner
         if owner is None:
             self._route_tables.clear()
@@ -360,6 +380,7 @@ class Catalogue:
     def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
         identities: dict[str, ServerIdentity | None] = {}
         exposures: dict[str, dict[Kind, Exposure]] = {}
+        withheld: dict[str, frozenset[str]] = {}
         for space in layout.spaces:
             known = self._known(space.upstream, owners)
             # A session's own link is made with what its client declares, though it may not be known yet.
@@ -378,10 +399,15 @@ class Catalogue:
                 for kind, link in sources.items()
                 if link is not None
             }
+            skills = sources[Kind.SKILLS]
+            if skills is not None and (files := self._withheld_files(skills)):
+                withheld[space.upstream] = files
+                resources = exposures[space.upstream].get(Kind.RESOURCES, Exposure())
+                exposures[space.upstream][Kind.RESOURCES] = without_files(resources, files)
             if not self.known.awaiting_login.isdisjoint(_preferred(space.upstream, owners)):
                 tools = exposures[space.upstream].get(Kind.TOOLS, Exposure())
                 exposures[space.upstream][Kind.TOOLS] = with_login(space, tools)
-        view = merge(layout, identities, exposures, self._max_instructions)
+        view = replace(merge(layout, identities, exposures, self._max_instructions), withheld=withheld)
         return view if layout.search is None else searchable(view, version)
 
     def _relayed(self, link: LinkKey | None, version: str, *, owned: bool) -> ServerIdentity | None:
