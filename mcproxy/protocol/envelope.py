@@ -156,11 +156,15 @@ def with_meta(params: Params, members: Mapping[str, object]) -> Params:
     return {**params, META: raw(members if given is None else {**object_or_empty(given), **members})}
 
 
-def without_hop_meta(params: Params) -> Params:
-    """`params` without the keys of `_meta` that belong to one hop, and without a `_meta` that is then empty."""
+def without_hop_meta(params: Params, meta: Params | None = None) -> Params:
+    """`params` without the keys of `_meta` that belong to one hop, and without a `_meta` that is then empty.
+
+    `meta` are the members of `_meta`, where the caller has read them. Else a `_meta` that is no object is left out.
+    """
     if META not in params:
         return params
-    meta = object_or_empty(params[META])
+    if meta is None:
+        meta = object_or_empty(params[META])
     kept = {key: value for key, value in meta.items() if key not in HOP_META}
     if len(kept) == len(meta) and kept:
         return params

@@ -18,6 +18,7 @@ from mcproxy.protocol.envelope import (
     set_apart,
     undressed,
     with_meta,
+    without_hop_meta,
     wrap,
 )
 from mcproxy.protocol.eras import META_CLIENT_CAPABILITIES as CAPABILITIES
@@ -114,6 +115,17 @@ def test_a_missing_or_ill_typed_field_is_invalid_params(meta: Any) -> None:
 def test_a_request_without_meta_is_invalid_params() -> None:
     with pytest.raises(InvalidEnvelope, match="_meta"):
         unwrap({})
+
+
+@pytest.mark.parametrize("meta", [{"progressToken": 1, LOG_LEVEL: "debug"}, {}, None, [1]])
+def test_a_meta_in_which_nothing_is_left_for_the_next_hop_is_left_out(meta: Any) -> None:
+    assert without_hop_meta(params(meta, name="t")) == {"name": raw("t")}
+
+
+def test_of_a_meta_what_belongs_to_no_hop_passes() -> None:
+    kept = params({"traceparent": "1"}, name="t")
+    assert without_hop_meta(kept) is kept
+    assert without_hop_meta(params({"traceparent": "1", "progressToken": 1}, name="t")) == kept
 
 
 def test_an_unsupported_version_is_answered_with_all_that_are_served() -> None:

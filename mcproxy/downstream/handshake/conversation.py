@@ -25,8 +25,8 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import is_initialize
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.protocol.capabilities import is_of_extension
-from mcproxy.protocol.envelope import META, undressed
-from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
+from mcproxy.protocol.envelope import META, undressed, without_hop_meta
+from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -179,7 +179,7 @@ def _call(session: Session, request: Request, outlet: Outlet) -> Call:
         raise McpError(INTERNAL_ERROR, "busy: too many calls at once (max_calls_per_session)")
     params, token = request.params, None
     if META in params:
-        params, token = _without_hop_meta(params)
+        params, token = _set_apart(params)
     client = _SessionClient(session, outlet, token)
     return Call(row_of(request.method), params, session.caller, client, session, id=request.id)
 
@@ -236,7 +236,7 @@ def _take_notification(context: TransportContext, session: Session, notification
     if not row.known and not (is_of_extension(row.name) and context.passes(session.caller)):
         return
     try:
-        params, _ = _without_hop_meta(notification.params)
+        params, _ = _set_apart(notification.params)
     except McpError:
         return
     call = Call(row, params, session.caller, NoClient(), session)
@@ -305,24 +305,18 @@ _PARAMS_FOR_CLIENT: Final[dict[str, Callable[[_SessionClient, Params], Params | 
 """Adapts a notification's params for this client; None where the client does not get it."""
 
 
-def _without_hop_meta(params: Params) -> tuple[Params, Raw | None]:
+def _set_apart(params: Params) -> tuple[Params, Raw | None]:
     """The params without the `_meta` keys that belong to this hop, and the progress token."""
-    if "_meta" not in params:
+    if META not in params:
         return params, None
     # Some clients write null for a member that they leave out.
-    if _is_null(params["_meta"]):
-        return {key: value for key, value in params.items() if key != "_meta"}, None
-    meta = _object(params, "_meta")
+    meta = {} if _is_null(params[META]) else _object(params, META)
     token = meta.get(META_PROGRESS_TOKEN)
     if token is not None and _is_null(token):
         token = None
     if token is not None and parse_id(token) is None:
         raise McpError(INVALID_PARAMS, "a progress token must be a string or an integer")
-    rest = {key: value for key, value in meta.items() if key not in HOP_META}
-    if len(rest) == len(meta):
-        return params, None
-    without = {key: value for key, value in params.items() if key != "_meta"}
-    return ({**without, "_meta": raw(rest)} if rest else without), token
+    return without_hop_meta(params, meta), token
 
 
 def _read_handshake(params: Params) -> Handshake:
@@ -337,7 +331,7 @@ def _initialize_result(context: TransportContext, version: str, outcome: Outcome
         error = outcome.error
         raise McpError(error.code, error.message, error.data, reason=outcome.reason)
     discovered = outcome.result
-    meta = parse_object(discovered.get("_meta", EMPTY_OBJECT))
+    meta = parse_object(discovered.get(META, EMPTY_OBJECT))
     itself = raw({"name": context.proxy.name, "version": __version__})
     result = {
         "protocolVersion": raw(version),

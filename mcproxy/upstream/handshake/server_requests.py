@@ -18,7 +18,7 @@ from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError
 from mcproxy.pending_requests import PeerGone, PendingRequests, Send
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
-from mcproxy.protocol.eras import HOP_META
+from mcproxy.protocol.envelope import META, without_hop_meta
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -75,9 +75,10 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
     if request.method not in INPUT_CAPABILITIES and not _is_of_extension_of_client(request.method, attribution):
         return RefuseNow(McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}"))
     try:
-        question = InputRequest(request.method, _without_hop_meta(request.params))
+        meta = parse_object(request.params.get(META, EMPTY_OBJECT))
     except InvalidMessage as invalid:
         return RefuseNow(McpError(invalid.code, f"_meta: {invalid.reason}"))
+    question = InputRequest(request.method, without_hop_meta(request.params, meta))
     configured = _configured(context)
     if not own_stream and request.method in configured:
         return ReplyNow(configured[request.method])
@@ -126,13 +127,6 @@ def _refusal(
         case _:
             assert_never(attribution)
     return McpError(INVALID_REQUEST, f"{method} refused: {cause}; {remedy}")
-
-
-def _without_hop_meta(params: Params) -> Params:
-    if "_meta" not in params:
-        return params
-    meta = {key: value for key, value in parse_object(params["_meta"]).items() if key not in HOP_META}
-    return {**params, "_meta": raw(meta)}
 
 
 class ServerRequests:

@@ -91,6 +91,18 @@ async def test_r26_a_question_of_a_task_goes_to_the_client_that_waits_for_its_re
             wire.says(id=id, result={})
 
 
+async def test_a_question_reaches_its_client_without_what_was_for_the_gateway_alone() -> None:
+    client = answering({"action": "decline"})
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.conversation, tool("busy", client=client))
+        await wire.until(3)
+        params = {"message": "?", "_meta": {"progressToken": 1}}
+        wire.says(wire.sent[2]["id"], id="q", method="elicitation/create", params=params)
+        await wire.until(4)
+        assert [question.params for question in client.questions] == [{"message": raw("?")}]
+        wire.says(id=wire.sent[2]["id"], result={})
+
+
 async def test_r26_a_question_of_a_task_whose_result_is_not_awaited_is_refused() -> None:
     other = FakeClient()
     async with wired() as wire, anyio.create_task_group() as tasks:
