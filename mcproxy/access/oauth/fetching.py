@@ -6,17 +6,16 @@ itself is fetched at public addresses only: a provider must not make the gateway
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from yarl import URL
 
 from mcproxy import __version__
 from mcproxy.access.oauth.addresses import is_address, is_public
+from mcproxy.settings.loopback import is_loopback
 
 if TYPE_CHECKING:
     import aiohttp
-
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class FetchFailed(Exception):
@@ -28,14 +27,14 @@ class NotThere(FetchFailed):
 
 
 class Fetch(Protocol):
-    async def __call__(self, url: str, most: int, *, public: bool = False) -> bytes:
+    async def __call__(self, url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
         """The body of a GET, of at most so many bytes; `public` addresses alone, where that is asked.
 
-        The caller bounds the time. Raises Unreachable, or NotThere.
+        The caller bounds the time. Raises FetchFailed, or NotThere.
         """
 
 
-async def fetch(url: str, most: int, *, public: bool = False) -> bytes:
+async def fetch(url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
     """As `Fetch`."""
     import aiohttp
 
@@ -50,12 +49,12 @@ async def fetch(url: str, most: int, *, public: bool = False) -> bytes:
             aiohttp.ClientSession(connector=connector, headers=headers) as http,
             http.get(target, allow_redirects=False) as response,
         ):
-            return await _read(response, most)
+            return await _read(response, keys_max_bytes)
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise FetchFailed(f"{url}: {error or type(error).__name__}") from error
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(response: aiohttp.ClientResponse, keys_max_bytes: int) -> bytes:
     url = response.url
     if response.status in {404, 405, 410}:
         raise NotThere(f"{url} is not there: HTTP {response.status}")
@@ -65,14 +64,14 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     body = b""
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > most:
-            raise FetchFailed(f"{url} answered with more than {most} bytes (oauth.keys_max_bytes)")
+        if len(body) > keys_max_bytes:
+            raise FetchFailed(f"{url} answered with more than {keys_max_bytes} bytes (oauth.keys_max_bytes)")
     return body
 
 
 def _check(url: URL, *, public: bool) -> None:
     host = url.host or ""
-    if url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK and not public):
+    if url.scheme != "https" and not (url.scheme == "http" and is_loopback(host) and not public):
         raise FetchFailed(f"{url} is not https")
     if public and is_address(host) and not is_public(host):
         raise FetchFailed(f"{url} is at an address that is not public")

@@ -16,14 +16,16 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def server(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+async def server(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], host: str = "127.0.0.1"
+) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, host, 0).start()
+        yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -39,6 +41,15 @@ async def test_a_document_is_what_is_there() -> None:
         async with server(answer) as url:
             assert await fetch(f"{url}/jwks", 100) == b"{}"
     assert not {"Authorization", "Cookie"} & set(seen[0].headers)
+
+
+async def test_an_issuer_in_the_open_may_be_at_every_loopback_address_as_in_the_settings() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=b"{}")
+
+    with anyio.fail_after(GUARD):
+        async with server(answer, "127.0.0.2") as url:
+            assert await fetch(f"{url}/jwks", 100) == b"{}"
 
 
 async def test_r43_a_redirect_is_not_followed() -> None:

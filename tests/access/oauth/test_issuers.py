@@ -37,7 +37,7 @@ class Web:
     asked: list[tuple[str, bool]] = field(default_factory=list)
     gate: anyio.Event | None = None
 
-    async def __call__(self, url: str, most: int, *, public: bool = False) -> bytes:
+    async def __call__(self, url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
         self.asked.append((url, public))
         if self.gate is not None:
             await self.gate.wait()
