@@ -6,7 +6,7 @@ not shortened. Images, audio and blobs pass: a part of one is of no use, and hos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -37,8 +37,6 @@ _DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
 
 ValuePath = tuple[str | int, ...]
 JsonSchema = Any
-Keep = Callable[[bytes, str], str | None]
-"""Keeps a text, or JSON, and its MIME type; returns the URI by which it is read, or None where there is no room."""
 
 
 class LongText(NamedTuple):

@@ -41,7 +41,6 @@ class ServerMetadata(msgspec.Struct, frozen=True):
     revocation_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    grant_types_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     client_id_metadata_document_supported: bool = False
