@@ -175,7 +175,7 @@ class App(msgspec.Struct, eq=False):
     def listeners(self) -> list[Listener]:
         return self.gateway.listeners()
 
-    def waiting(self) -> list[RefusedEntry]:
+    def unapproved(self) -> list[RefusedEntry]:
         return self.gateway.unapproved()
 
     def waiting_calls(self) -> Sequence[WaitingCall]:

@@ -70,7 +70,7 @@ class GatewayView(Protocol):
 
     def listeners(self) -> Sequence[Listener]: ...
 
-    def waiting(self) -> Sequence[RefusedEntry]:
+    def unapproved(self) -> Sequence[RefusedEntry]:
         """Definitions that await approval."""
 
     def replicas(self) -> Sequence[ReplicaRow]:

@@ -150,7 +150,7 @@ class Pages:
 
     def configuration(self) -> str:
         return self._page(
-            "configuration", text=masked(self.gateway.settings, self.secrets()), waiting=self.gateway.waiting()
+            "configuration", text=masked(self.gateway.settings, self.secrets()), unapproved=self.gateway.unapproved()
         )
 
     def approvals(self, said: str | None = None) -> str:

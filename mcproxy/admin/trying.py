@@ -32,6 +32,10 @@ ANSWER: Final = "q."
 """Precedes the key of a question, and then the name of one of its fields."""
 MAX_SHOWN: Final = 200_000
 """Largest result that the page shows, in characters."""
+MAX_MESSAGES: Final = 100
+"""Most messages during one call that the page shows."""
+MAX_MESSAGE: Final = 500
+"""Longest of these that is shown whole, in characters."""
 MAX_IMAGES: Final = 8
 MAX_IMAGE_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of one image, in Base64."""
@@ -56,8 +60,8 @@ class TryOutClient:
     messages: list[str] = field(default_factory=list)
 
     def notify(self, method: str, params: Params) -> None:
-        if len(self.messages) < 100:
-            self.messages.append(f"{method}: {_text(params.get('message') or params.get('data'))}"[:500])
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append(f"{method}: {_text(params.get('message') or params.get('data'))}"[:MAX_MESSAGE])
 
     async def ask(self, request: InputRequest) -> Raw:
         raise McpError(INVALID_REQUEST, f"the status page cannot answer {request.method}")

@@ -153,7 +153,7 @@ class FakeGateway:
     def replicas(self) -> Sequence[ReplicaRow]:
         return self.cluster
 
-    def waiting(self) -> Sequence[RefusedEntry]:
+    def unapproved(self) -> Sequence[RefusedEntry]:
         return [RefusedEntry("odd", Kind.TOOLS, HOSTILE, "its description changed")]
 
     def waiting_calls(self) -> Sequence[FakeWaitingCall]:

@@ -174,7 +174,7 @@ class Renewals:
         """Answers another replica."""
         try:
             renewal = self._opened(_PURPOSE, question, _renewals)
-        except _Ununderstood:
+        except _NotUnderstood:
             answer = RenewalAnswer("unknown")
         else:
             answer = await self._answered(renewal)
@@ -184,7 +184,7 @@ class Renewals:
         """Tells another replica what is known here, at once."""
         try:
             inquiry = self._opened(_PURPOSE, question, _inquiries)
-        except _Ununderstood:
+        except _NotUnderstood:
             return self._sealed(_ANSWER_PURPOSE, InquiryAnswer())
         self._silent.discard(inquiry.label)
         running = self._running.get(inquiry.key)
@@ -239,11 +239,11 @@ class Renewals:
         """Raises ReplicaUnreachable, ReplicaSlow, Moved, EnvelopeRefused and Lost."""
         try:
             return await self._asked(home, QUESTION, self._sealed(_PURPOSE, renewal), _renewal_answers)
-        except _Ununderstood:
+        except _NotUnderstood:
             return RenewalAnswer("unknown")  # of another version
 
     async def _asked(self, member: Member, method: str, question: bytes, answers: msgspec.json.Decoder[T]) -> T:
-        """The answer of another replica. Raises as `_ask`, and _Ununderstood."""
+        """The answer of another replica. Raises as `_ask`, and _NotUnderstood."""
         envelope = HopEnvelope(method, "", [], "", [], [], [])
         response = await self._hops.send(
             member.address, self._envelopes.seal(envelope, member.label, question), question
@@ -253,7 +253,7 @@ class Renewals:
         except ConnectionBroken as error:
             raise Lost(member.address) from error
         except ResponseTooLarge as error:
-            raise _Ununderstood from error
+            raise _NotUnderstood from error
         finally:
             response.close()
         return self._opened(_ANSWER_PURPOSE, answer, answers)
@@ -262,11 +262,11 @@ class Renewals:
         return self._sealer.seal(purpose, msgspec.json.encode(message)).encode()
 
     def _opened(self, purpose: str, sealed: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-        """Raises _Ununderstood."""
+        """Raises _NotUnderstood."""
         try:
             return decoder.decode(self._sealer.open(purpose, sealed.decode()))
         except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise _Ununderstood from error
+            raise _NotUnderstood from error
 
     # Here
 
@@ -339,7 +339,7 @@ class Renewals:
                         answers.append(await self._asked(member, INQUIRY, question, _inquiry_answers))
                     except (ReplicaSlow, Lost):
                         await anyio.sleep(PAUSE)
-                    except (ReplicaUnreachable, Moved, EnvelopeRefused, _Ununderstood):
+                    except (ReplicaUnreachable, Moved, EnvelopeRefused, _NotUnderstood):
                         return  # gone, or of a version that does not know the question
                     else:
                         self._silent.discard(member.label)
@@ -386,7 +386,7 @@ class Renewals:
         return any(member.label.encode() == label for member in self._members.all())
 
 
-class _Ununderstood(Exception):
+class _NotUnderstood(Exception):
     """Not sealed with our secret, or of another version."""
 
 
