@@ -134,6 +134,9 @@ class Forwarding:
     async def _placed(self, handler: HeadHandler, request: http.Request, head: RequestHead) -> http.Answered:
         body = await whole_body(request, self._read_timeout()) if request.method == "POST" else b""
         home = _home(request, body)
+        await self._members.look_for(home.label)
+        if home.kind is HomeKind.SESSION:
+            await self._members.look_for(answered_label(body) or "")
         try:
             for _ in range(MAX_ATTEMPTS):
                 if (member := self._destination(home, request, body)) is None:

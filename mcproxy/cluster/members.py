@@ -17,6 +17,7 @@ from typing import Final
 import anyio
 import msgspec
 import structlog
+from cachetools import TTLCache
 from msgspec.structs import replace
 
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable
@@ -27,6 +28,10 @@ HEARTBEATS: Final = 5
 """Announcements in the time after which a member counts as dead."""
 ABSENCES: Final = 3
 """Announcements in a row that did not return a member: a store that lost its data returns few at first."""
+LOOK: Final = 0.1
+"""Seconds between two looks of a replica that is about to end at whether any other stays."""
+MAX_STRANGERS: Final = 1000
+"""Labels that no member has; each is looked for once in the time after which a member counts as dead."""
 GROUP: Final = "members"
 
 _COMPARED: Final = ("configuration", "lock", "version")
@@ -93,12 +98,17 @@ class Members:
         self._attempted = clock()
         """When this replica was last awake to announce itself, whether the store was there or not."""
         self._known: dict[str, Member] = {}
+        self._announced: set[str] = set()
+        """Labels of those that the store returned last, of which none is unknown."""
         self._absences: Counter[str] = Counter()
         """Announcements in a row that did not return a member, by label; none since it answered by itself."""
         self._late: set[str] = set()
         """Labels of those that are not announced, and answer."""
         self._asked: set[str] = set()
         """Labels of those that are being asked whether they live."""
+        self._strangers: TTLCache[str, None] = TTLCache(MAX_STRANGERS, ttl, clock)
+        """Labels that were looked for, and those of members that are gone."""
+        self._looking = anyio.Lock()
         self._unreachable: set[str] = set()
         """Labels of those that refused a connection, and have not answered since."""
         self._mismatches: frozenset[str] = frozenset()
@@ -129,6 +139,20 @@ class Members:
         candidates = others.keys() if self._leaving else {*others, own.label}
         return others.get(chosen(key, candidates)) if candidates else None
 
+    async def look_for(self, label: str) -> None:
+        """Has `find` know a member that came since this replica last announced itself."""
+        if self._knows(label):
+            return
+        async with self._looking:
+            if not self._knows(label):
+                self._strangers[label] = None
+                await self.announce(is_regular=False)
+
+    def _knows(self, label: str) -> bool:
+        """Whether the store could tell nothing more of who has a label."""
+        is_known = label in self._known or label == self.own.label or label in self._strangers
+        return not label or is_known or self._store_is_away
+
     def lose(self, label: str) -> None:
         """Takes note that a member refuses connections."""
         if label not in self._known:
@@ -154,8 +178,8 @@ class Members:
                 tasks.start_soon(self.examine)
                 await anyio.sleep(self._ttl / HEARTBEATS)
 
-    async def announce(self) -> None:
-        """Announces this replica once, and takes note of the others."""
+    async def announce(self, *, is_regular: bool = True) -> None:
+        """Announces this replica once, and takes note of the others; of who is absent only if `is_regular`."""
         now = self._clock()
         if now - self._attempted > self._ttl:
             log.warning("this replica was frozen, and may have been taken for dead", seconds=now - self._attempted)
@@ -174,7 +198,7 @@ class Members:
         if self._store_is_away:
             log.info("the shared store is back")
         self._store_is_away, self.are_known = False, True
-        self._take(list(filter(None, map(self._opened, found.values()))))
+        self._take(list(filter(None, map(self._opened, found.values()))), is_regular)
 
     async def examine(self) -> None:
         """Asks the members that are not announced any more, or refused a connection, whether they live.
@@ -214,6 +238,13 @@ class Members:
         self._leaving = True
         await self.announce()
 
+    async def linger(self, seconds: float) -> None:
+        """Returns once no other replica is there that stays, or after so many seconds: until then all have heard."""
+        with anyio.move_on_after(seconds):
+            while any(not self._known[label].is_leaving for label in self._announced - {self.own.label}):
+                await anyio.sleep(LOOK)
+                await self.announce(is_regular=False)
+
     async def withdraw(self) -> None:
         """Announces that this replica is gone."""
         try:
@@ -229,17 +260,19 @@ class Members:
             log.warning("an entry among the replicas was not sealed with our secret and is ignored")
             return None
 
-    def _take(self, announced: list[Member]) -> None:
+    def _take(self, announced: list[Member], counts_absences: bool) -> None:
         own, before = self.own, set(self._known)
         for member in announced:
             self._known[member.label] = member
             self._absences.pop(member.label, None)
             self._late.discard(member.label)
-        present = {member.label for member in announced}
+            self._strangers.pop(member.label, None)
+        self._announced = present = {member.label for member in announced}
         for label in before - present:
-            self._absences[label] += 1
             if self._known[label].is_leaving:
                 self._remove(label)
+            elif counts_absences:
+                self._absences[label] += 1
         for label in present - before - {own.label}:
             log.info("a replica came", replica=label, address=self._known[label].address)
             self._on_return(label)
@@ -248,7 +281,9 @@ class Members:
 
     def _remove(self, label: str) -> None:
         self._on_gone(self._known.pop(label))
-        del self._absences[label]
+        self._announced.discard(label)
+        self._strangers[label] = None
+        self._absences.pop(label, None)
         self._late.discard(label)
         self._unreachable.discard(label)
         log.info("a replica is gone", replica=label)

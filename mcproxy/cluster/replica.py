@@ -48,7 +48,7 @@ from mcproxy.upstream.link import Link
 from mcproxy.upstream.oauth.logins import FindLogins
 
 LINGER: Final = 1.5
-"""Heartbeats for which a replica that shuts down still answers the others, when its own clients have gone."""
+"""Heartbeats for which a replica that shuts down still answers others that stay, when its own clients have gone."""
 
 
 class SharedSubscriptions(Protocol):
@@ -186,7 +186,7 @@ class Replica:
             finally:
                 with anyio.CancelScope(shield=True):
                     # Until every other replica has heard of it, this one tells each request that it is leaving.
-                    await anyio.sleep(LINGER * cluster.member_ttl / HEARTBEATS)
+                    await self.members.linger(LINGER * cluster.member_ttl / HEARTBEATS)
                     await self.members.withdraw()
                 tasks.cancel_scope.cancel()
 

@@ -31,8 +31,10 @@ class Flaky(LocalStore):
     """A store that can be away."""
 
     is_away = False
+    announced = 0
 
     async def announce(self, group: str, name: str, value: bytes, ttl: float) -> dict[str, bytes]:
+        self.announced += 1
         if self.is_away:
             raise StoreUnavailable("away")
         return dict(await super().announce(group, name, value, ttl))
@@ -173,6 +175,86 @@ async def test_a_member_that_is_leaving_is_gone_when_it_withdraws_and_takes_noth
     await b.withdraw()
     await a.announce()
     assert a.find("b") is None
+
+
+async def test_a_member_that_has_just_come_is_found_when_it_is_looked_for(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await a.announce()
+    await b.announce()
+    assert a.find("b") is None
+    await a.look_for("b")
+    assert a.find("b") is not None
+
+
+async def test_one_that_is_nobody_is_looked_for_once_in_a_while(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await a.look_for("b")
+    await b.announce()
+    await a.look_for("b")
+    assert a.find("b") is None, "that there is no b was found out a moment ago"
+    replicas.clock.now += 5
+    await b.announce()
+    await a.look_for("b")
+    assert a.find("b") is not None
+
+
+async def test_a_member_that_is_gone_is_not_looked_for(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.leave()
+    await a.announce()
+    await b.withdraw()
+    await a.announce()
+    before = replicas.store.announced
+    await a.look_for("b")
+    await a.look_for("a")
+    await a.look_for("")
+    assert replicas.store.announced == before
+
+
+async def test_nobody_is_looked_for_while_the_store_is_away(replicas: Replicas) -> None:
+    a = replicas.add("a")
+    replicas.store.is_away = True
+    await a.announce()
+    before = replicas.store.announced
+    await a.look_for("b")
+    assert replicas.store.announced == before
+
+
+async def test_a_replica_that_ends_waits_for_those_that_stay_and_not_for_others_that_end(replicas: Replicas) -> None:
+    a, b, c = replicas.add("a"), replicas.add("b"), replicas.add("c")
+    for one in (a, b, c, a):
+        await one.announce()
+    await a.leave()
+    await b.leave()
+    await a.linger(0)
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(a.linger, 2 * GUARD)
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            assert a.owner("key") is not None, "c stays"
+            await c.leave()
+        await b.linger(2 * GUARD)
+    assert [a.state(member) for member in a.all()] == ["leaving"] * 3
+
+
+async def test_a_replica_that_is_alone_does_not_wait_at_its_end(replicas: Replicas) -> None:
+    a = replicas.add("a")
+    await a.leave()
+    with anyio.fail_after(GUARD):
+        await a.linger(2 * GUARD)
+
+
+async def test_who_is_absent_while_a_replica_waits_at_its_end_is_not_taken_for_dead_sooner(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    replicas.clock.now += 6
+    for _ in range(2 * ABSENCES):
+        await a.announce(is_regular=False)
+    await a.examine()
+    assert replicas.asked == []
+    assert a.find("b") is not None
 
 
 async def test_a_member_that_refuses_connections_counts_no_more_until_it_answers(replicas: Replicas) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,46 @@ async def test_r70_alternating_calls_of_sessions_are_each_executed_once_and_none
                 tasks.start_soon(work, number)
     assert len(upstream.executed) == ALTERNATING
     assert set(upstream.executed.values()) == {1}
+
+
+@asynccontextmanager
+async def just_come(folder: Path, upstream: SharedUpstream, redis: str) -> AsyncIterator[Cluster]:
+    """Two replicas, of which the first has not announced itself since the second came."""
+    settings = replica_settings({"up": {"url": upstream.url}}, redis, {"member_ttl": 600})
+    async with replica(folder / "old", settings) as old, replica(folder / "new", settings) as new:
+        try:
+            yield Cluster([old, new], "", folder)
+        finally:
+            for one in (old, new):
+                one.stop()
+
+
+async def test_r70_a_session_of_a_replica_that_has_just_come_is_served_there(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    async with just_come(tmp_path, upstream, redis_server.url) as both, aiohttp.ClientSession() as http:
+        client = Sessions(http, both)
+        await client.open(at=1)
+        answer = await client.ask(0, "tools/call", {"name": "up__count", "arguments": {"key": "once"}})
+        assert "result" in answer
+        async with http.get(f"{both.replicas[0].url}/metrics") as metrics:
+            assert "mcproxy_cluster_adoptions_total{" not in await metrics.text()
+    assert upstream.executed == {"once": 1}
+
+
+async def test_r70_a_call_parked_at_a_replica_that_has_just_come_is_resumed_there(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    async with just_come(tmp_path, upstream, redis_server.url) as both, aiohttp.ClientSession() as http:
+        call: Json = {"name": "up__ask", "arguments": {"key": "parked"}, "_meta": META}
+        asked = await stateless(http, both, 1, "tools/call", call)
+        answers = {key: {"action": "accept", "content": {}} for key in asked["result"]["inputRequests"]}
+        more = {"inputResponses": answers, "requestState": asked["result"]["requestState"]}
+        answer = await stateless(http, both, 0, "tools/call", call | more)
+        assert "accept" in answer["result"]["content"][0]["text"]
+    assert upstream.executed == {"parked": 1}
 
 
 async def test_an_update_of_a_resource_subscribed_at_one_replica_reaches_the_stream_at_another_once(
