@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from mcproxy.access.pins import approved
@@ -249,6 +251,8 @@ async def test_r45_the_files_of_a_skill_that_is_not_approved_are_not_read_howeve
             uri = f"a+{HIDDEN}/{name}"
             refused = error(await h.call("resources/read", version=version, uri=uri))
             assert refused.message == f"Resource not found: {uri}"
+        hears = partial(h.gateway._catalogue.may_read, Caller(ANYBODY, version), "a")
+        assert [uri for uri in files if not hears(uri)] == [f"{HIDDEN}/SKILL.md"]
         explained = h.gateway.explain(Caller(ANYBODY, version), Kind.RESOURCES, f"a+{HIDDEN}/SKILL.md", {})
         assert (explained.allowed, explained.steps[-1].why) == (False, "it is a file of a skill that is not approved")
         up.lists[Kind.SKILLS] = [good]

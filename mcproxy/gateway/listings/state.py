@@ -214,7 +214,11 @@ class Catalogue:
     def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
         """Whether `caller` may read, and hear of, what an upstream calls `uri`."""
         layout = self.layout(caller)
-        return layout.shows(upstream) and layout.space(upstream).shows(Kind.RESOURCES, uri)
+        if not layout.shows(upstream) or not layout.space(upstream).shows(Kind.RESOURCES, uri):
+            return False
+        skills = self._source(upstream, self._owners(caller), Kind.SKILLS)
+        withheld = frozenset() if skills is None else self._withheld_files(skills)
+        return not withheld or withheld.isdisjoint(readings(uri))
 
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
         """The freshness of each upstream's part of what `caller` sees; upstreams without such a list have no part."""
