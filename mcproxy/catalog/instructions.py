@@ -1,7 +1,7 @@
 """Join the instructions of several servers within a budget, so that hosts which cut long texts lose no server.
 
-A directory comes first, which names the servers within 512 characters; then each server has a fair share of the rest:
-what one does not need, others get. What is cut is a resource of the gateway's own in full.
+A directory always comes first, which names the servers within 512 characters, those that tell nothing too; then each
+server has a fair share of the rest: what one does not need, others get. What is cut is a resource of the gateway's own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ DIRECTORY: Final = 512
 """Characters within which the directory ends: some hosts read no more."""
 CUT: Final = " [...]"
 
-_WHERE: Final = f"The resource {INSTRUCTIONS_URI} has their instructions in full."
+_WHERE: Final = f"The resource {INSTRUCTIONS_URI} has all names and instructions in full."
 
 
 class JoinedInstructions(NamedTuple):
     shown: str | None
     whole: str | None = None
-    """All of them, where those that are shown are cut."""
+    """The full directory and all of them, where what is shown is cut."""
 
 
 def joined(servers: Sequence[str], told: Sequence[tuple[str, str]], most: int, before: str = "") -> JoinedInstructions:
@@ -28,19 +28,18 @@ def joined(servers: Sequence[str], told: Sequence[tuple[str, str]], most: int, b
 
     `before` comes first, whole, and counts, also among the characters of the directory.
     """
-    if not told:
+    if not servers:
         return JoinedInstructions(before or None)
     start = f"{before}\n\n" if before else ""
-    most, of_directory = max(0, most - len(start)), DIRECTORY - len(start)
-    whole = "\n\n".join(_section(name, text) for name, text in told)
-    if len(whole) <= min(most, of_directory):
+    room = max(0, most - len(start))
+    of_directory = min(room, DIRECTORY - len(start))
+    names = _line(servers, len(servers))
+    whole = "\n\n".join([names, *(_section(name, text) for name, text in told)])
+    if len(names) <= of_directory and len(whole) <= room:
         return JoinedInstructions(start + whole)
-    directory = _directory(servers, "", of_directory)
-    if len(directory) + 2 + len(whole) <= most:
-        return JoinedInstructions(f"{start}{directory}\n\n{whole}")
-    directory = _directory(servers, f" {_WHERE}", min(of_directory, most))
+    directory = _directory(servers, of_directory)
     headings = sum(len(_section(name, "")) + 2 for name, _ in told)
-    lengths = shares([len(text) for _, text in told], most - len(directory) - headings)
+    lengths = shares([len(text) for _, text in told], room - len(directory) - headings)
     parts = [_section(name, _cut(text, length)) for (name, text), length in zip(told, lengths, strict=True) if length]
     return JoinedInstructions(start + "\n\n".join([directory, *parts]), whole)
 
@@ -60,14 +59,19 @@ def _section(name: str, text: str) -> str:
     return f"## {name}\n\n{text}"
 
 
-def _directory(servers: Sequence[str], end: str, most: int) -> str:
-    """Names as many servers as `most` characters have room for, in order, and counts the others."""
+def _line(servers: Sequence[str], count: int) -> str:
+    """Names the first `count` servers, and counts the others."""
+    others = f" and {len(servers) - count} more" if count < len(servers) else ""
+    return f"Servers behind this gateway: {', '.join(servers[:count])}{others}."
+
+
+def _directory(servers: Sequence[str], most: int) -> str:
+    """As many servers as `most` characters have room for, in order, and where all of them are."""
     for count in range(len(servers), 0, -1):
-        others = f" and {len(servers) - count} more" if count < len(servers) else ""
-        line = f"Servers behind this gateway: {', '.join(servers[:count])}{others}.{end}"
+        line = f"{_line(servers, count)} {_WHERE}"
         if len(line) <= most:
             return line
-    return f"{len(servers)} servers are behind this gateway.{end}"[:most]
+    return f"{len(servers)} servers are behind this gateway. {_WHERE}"[:most]
 
 
 def _cut(text: str, length: int) -> str:

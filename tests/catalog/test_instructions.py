@@ -16,15 +16,21 @@ def names(told: list[tuple[str, str]]) -> list[str]:
     return [name for name, _ in told]
 
 
-def test_short_ones_are_joined_as_they_are() -> None:
-    assert joined(names(SHORT), SHORT, 2000) == ("## git\n\nBe kind.\n\n## wiki\n\nRead first.", None)
+def test_r84_short_ones_have_a_directory_before_them_that_names_silent_servers_too() -> None:
+    shown = "Servers behind this gateway: git, wiki, silent.\n\n## git\n\nBe kind.\n\n## wiki\n\nRead first."
+    assert joined([*names(SHORT), "silent"], SHORT, 2000) == (shown, None)
 
 
-def test_without_any_there_are_none() -> None:
-    assert joined(["git"], [], 2000) == (None, None)
+def test_r84_where_no_server_tells_anything_there_is_the_directory() -> None:
+    assert joined(["git", "wiki"], [], 2000) == ("Servers behind this gateway: git, wiki.", None)
 
 
-def test_longer_ones_that_fit_have_a_directory_before_them() -> None:
+def test_without_servers_there_are_none() -> None:
+    assert joined([], [], 2000) == (None, None)
+    assert joined([], [], 2000, HINT) == (HINT, None)
+
+
+def test_r84_longer_ones_that_fit_have_a_directory_before_them() -> None:
     told = [("git", "x " * 300), ("wiki", "y " * 300)]
     shown, whole = joined(["git", "wiki", "silent"], told, 2000)
     assert shown is not None
@@ -61,33 +67,41 @@ def test_r84_of_more_servers_than_there_is_room_for_the_others_are_counted() -> 
     assert "more." in directory
 
 
+def test_r84_where_not_all_servers_have_room_the_resource_names_them_though_none_tells_anything() -> None:
+    servers = [f"a-server-with-a-long-name-{number}" for number in range(100)]
+    shown, whole = joined(servers, [], 2000)
+    assert shown is not None
+    assert len(shown) <= DIRECTORY
+    assert INSTRUCTIONS_URI in shown
+    assert whole == f"Servers behind this gateway: {', '.join(servers)}."
+
+
 texts = st.tuples(st.text("abc", min_size=1, max_size=30), st.text("de \n", min_size=1, max_size=700))
 
 
-@given(st.lists(texts, max_size=8), st.integers(256, 3000))
-def test_no_budget_is_exceeded_and_what_is_cut_says_so(told: list[tuple[str, str]], most: int) -> None:
-    shown, whole = joined(names(told), told, most)
-    headings = sum(len(name) + 7 for name in names(told))
-    assert len(shown or "") <= max(most, DIRECTORY + headings)
-    assert (whole is not None) == (INSTRUCTIONS_URI in (shown or ""))
+SERVERS = st.lists(texts, min_size=1, max_size=8, unique_by=lambda text: text[0])
+BUDGETS = st.integers(256, 3000)
 
 
-@given(st.lists(texts, max_size=8), st.integers(256, 3000))
-def test_r84_what_comes_before_is_whole_and_counts_and_the_directory_still_ends_where_hosts_cut(
-    told: list[tuple[str, str]], most: int
+@given(SERVERS, st.data(), BUDGETS, st.sampled_from(["", HINT]))
+def test_r84_every_name_is_where_hosts_read_and_no_budget_is_exceeded(
+    servers: list[tuple[str, str]], data: st.DataObject, most: int, before: str
 ) -> None:
-    shown, whole = joined(names(told), told, most, HINT)
-    without, _ = joined(names(told), told, max(0, most - len(HINT) - 2))
+    told = [server for server in servers if data.draw(st.booleans())]
+    shown, whole = joined(names(servers), told, most, before)
     assert shown is not None
-    assert shown.startswith(HINT)
-    assert len(shown) <= max(most, len(HINT) + 2 + len(without or ""))
+    assert len(shown) <= most
+    assert shown.startswith(before)
+    first = shown.removeprefix(before).strip("\n").partition("\n")[0]
+    assert len(before) + 2 * bool(before) + len(first) <= DIRECTORY
+    assert (whole is not None) == (INSTRUCTIONS_URI in shown)
+    if " more." not in first:
+        assert first.startswith(f"Servers behind this gateway: {', '.join(names(servers))}.")
+    else:
+        assert whole is not None
     if whole is not None:
-        directory = shown.split("\n\n")[1]
-        assert len(HINT) + 2 + len(directory) <= DIRECTORY
-
-
-def test_without_instructions_what_comes_before_is_all() -> None:
-    assert joined(["a"], [], 2000, HINT) == (HINT, None)
+        assert whole.startswith(f"Servers behind this gateway: {', '.join(names(servers))}.")
+        assert all(text in whole for _, text in told)
 
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.integers(0, 200))

@@ -192,7 +192,7 @@ async def test_instructions_that_are_cut_are_a_resource_in_full(version: str) ->
         assert shown.startswith("Servers behind this gateway: git, wiki, silent. The resource mcproxy://instructions")
         assert await gateway.listed(Kind.RESOURCES, version=version) == [INSTRUCTIONS_URI]
         read = decoded(await gateway.call("resources/read", version=version, uri=INSTRUCTIONS_URI))
-        text = f"## git\n\n{long}\n\n## wiki\n\n{long}"
+        text = f"Servers behind this gateway: git, wiki, silent.\n\n## git\n\n{long}\n\n## wiki\n\n{long}"
         assert read["contents"] == [{"uri": INSTRUCTIONS_URI, "mimeType": "text/markdown", "text": text}]
         assert gateway["git"].count("resources/read") == 0
 

@@ -57,9 +57,9 @@ def _keeps_results(layout: Layout) -> bool:
 def _instructions(
     layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]], max_characters: int
 ) -> JoinedInstructions:
-    """Those of one server as it gave them; those of several joined, and what is to be known of a search before them."""
+    """Those of one server alone as it gave them; else joined, after what is to be known of a search."""
     told = [(name, identity.instructions) for name, identity in known if identity and identity.instructions]
-    if all(space.transparent for space in layout.spaces):
+    if len(layout.spaces) == 1 and layout.search is None:
         return JoinedInstructions(told[0][1] if told else None)
     before = "" if layout.search is None else HINT
     return joined([space.upstream for space in layout.spaces], told, max_characters, before)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.search.own_tools import HINT, SCHEMAS
@@ -41,10 +43,19 @@ def test_r29_the_order_of_connecting_changes_no_view(names: dict[str, list[str]]
 def test_r32_instructions_are_joined_under_headings() -> None:
     identities = {"a": identity(instructions="Do A."), "b": identity(), "c": identity(instructions="Do C.")}
     lists: dict[str, dict[Kind, Listing]] = {"a": {}, "b": {}, "c": {}}
-    assert view_of(lists, identities=identities).instructions == "## a\n\nDo A.\n\n## c\n\nDo C."
+    directory = "Servers behind this gateway: a, b, c."
+    assert view_of(lists, identities=identities).instructions == f"{directory}\n\n## a\n\nDo A.\n\n## c\n\nDo C."
     assert view_of(lists, identities=identities, endpoint="c").instructions == "Do C."
     assert view_of(lists, identities=identities, endpoint="b").instructions is None
-    assert view_of(lists).instructions is None
+    assert view_of(lists).instructions == directory
+
+
+@pytest.mark.parametrize("options", [{}, {"prefix": ""}])
+def test_r32_instructions_of_one_server_alone_pass_as_they_are_however_long(options: dict[str, object]) -> None:
+    told = "Mind the gap. " * 400
+    layout = layouts(settings_of({"a": options}).upstreams, 64, {})[AGGREGATE]
+    view = merge(layout, {"a": identity(instructions=told)}, {})
+    assert (view.instructions, view.whole_instructions) == (told, None)
 
 
 def test_skills_of_one_name_and_uri_are_kept_apart_by_their_servers() -> None:
@@ -62,4 +73,4 @@ def test_instructions_of_an_endpoint_with_search_begin_with_its_tools_and_fit_wh
     assert all(name in view.instructions[:130] for name in SCHEMAS)
     assert INSTRUCTIONS_URI in view.instructions[:512]
     assert len(view.instructions) <= 2048
-    assert merge(layout, {}, {}).instructions == HINT
+    assert merge(layout, {}, {}).instructions == f"{HINT}\n\nServers behind this gateway: a, b, c."
