@@ -35,6 +35,11 @@ class Tally(Generic[S]):
         self.labelnames = tuple(labels)
         self._start = start
         self._series: dict[tuple[str, ...], S] = {}
+        self._update: Callable[[], None] = lambda: None
+
+    def before_reading(self, update: Callable[[], None]) -> None:
+        """Has `update` called before each reading: for what is counted late, as when its time is over."""
+        self._update = update
 
     def labels(self, *values: str) -> S:
         """The series with these values, from now on there if it was not."""
@@ -51,6 +56,7 @@ class Tally(Generic[S]):
         return [Metric(self._name, self._documentation, self._kind)]
 
     def collect(self) -> Iterable[Metric]:
+        self._update()
         family = Metric(self._name, self._documentation, self._kind)
         for values, series in self._series.items():
             labels = dict(zip(self.labelnames, values, strict=True))

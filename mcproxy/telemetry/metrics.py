@@ -325,12 +325,13 @@ class Metrics:
         self.kept_result_bytes = Gauge(
             "mcproxy_kept_result_bytes", "Bytes of whole results whose callers were shown a part.", registry=r
         )
-        self.searches = Counter(
+        self.searches = counter(
             "mcproxy_searches",
-            "Searches of tools that are over, by what followed: a call of a tool that was found (called), or none.",
+            "Searches of tools that are over, by what followed: a call of a tool that was found (called), or none "
+            "within ten minutes.",
             ("followed",),
-            registry=r,
         )
+        r.register(self.searches)
         self.search_rankings = Counter(
             "mcproxy_search_rankings",
             "Searches of tools, with proxy.embeddings, by what ranked them: words and meaning (both), or words alone.",

@@ -62,3 +62,11 @@ def test_a_name_is_registered_once() -> None:
     registry.register(counter("calls", "Of any kind.", ()))
     with pytest.raises(ValueError, match="Duplicated"):
         registry.register(counter("calls", "Of another kind.", ()))
+
+
+def test_what_is_counted_late_is_counted_before_a_reading() -> None:
+    registry = CollectorRegistry()
+    late = counter("late", "Of any kind.", ())
+    registry.register(late)
+    late.before_reading(lambda: late.labels().inc(2))
+    assert registry.get_sample_value("late_total") == 2

@@ -81,10 +81,11 @@ class ToolSearch(Component):
         self._fetcher = fetcher
         self._list_wait = settings.proxy.list_wait
         self._called = metrics.searches.labels("called")
-        self._not_called = metrics.searches.labels("none")
+        not_called = metrics.searches.labels("none")
         self._indexes = SearchIndexes()
         self._embeddings = embeddings
         self._follow_ups = FollowUps(now)
+        metrics.searches.before_reading(lambda: not_called.inc(self._follow_ups.take_unfollowed()))
         self._now = now
         self._latest: tuple[SearchableView, float] | None = None
         """The view that was searched last, and until when its lists count as fresh."""
@@ -132,9 +133,7 @@ class ToolSearch(Component):
             positions = view.words.search(query, most)
         lines = map(view.lines.__getitem__, positions)
         names, texts, sizes = zip(*lines, strict=True) if positions else ((), (), ())
-        unfollowed = self._follow_ups.searched(call.caller, names)
-        if unfollowed:
-            self._not_called.inc(unfollowed)
+        self._follow_ups.searched(call.caller, names)
         if not positions:
             servers = ", ".join(space.upstream for space in view.view.layout.spaces)
             return told(f"No tool was found. Try other words, or the name of a server: {servers}.")

@@ -21,36 +21,49 @@ _CallerKey = tuple[str, str, str | None]
 
 
 class FollowUps:
-    """`count` gets each search's end: "called" or "none"."""
+    """The last search of each caller, until a call follows it or it is over. Counts those that no call followed."""
 
     def __init__(self, now: Clock) -> None:
         self._now = now
         self._waiting: OrderedDict[_CallerKey, tuple[float, Sequence[str]]] = OrderedDict()
         """When each caller searched last, and the names that it found; the oldest first."""
+        self._unfollowed = 0
 
-    def searched(self, caller: Caller, found: Sequence[str]) -> int:
-        """Notes a search; returns how many earlier ones are over by it, and were followed by no call."""
-        key, now = _key(caller), self._now()
-        unfollowed = 0 if self._waiting.pop(key, None) is None else 1
-        self._waiting[key] = now, found
-        while self._waiting:
-            at, _ = next(iter(self._waiting.values()))
-            if len(self._waiting) <= MAX_CALLERS and now - at <= PATIENCE:
-                break
-            self._waiting.popitem(last=False)
-            unfollowed += 1
-        return unfollowed
+    def searched(self, caller: Caller, found: Sequence[str]) -> None:
+        """Notes a search; an earlier one of the same caller is over."""
+        key = _key(caller)
+        if self._waiting.pop(key, None) is not None:
+            self._unfollowed += 1
+        self._waiting[key] = self._now(), found
+        self._drop()
 
     def called(self, caller: Caller, tool: str) -> bool:
         """Whether a search of the caller found that tool, and this call is the first to follow it."""
         if not self._waiting:
             return False
+        self._drop()
         key = _key(caller)
         waiting = self._waiting.get(key)
         if waiting is None or tool not in waiting[1]:
             return False
         del self._waiting[key]
-        return self._now() - waiting[0] <= PATIENCE
+        return True
+
+    def take_unfollowed(self) -> int:
+        """How many searches are over that no call followed, since this was asked last."""
+        self._drop()
+        taken, self._unfollowed = self._unfollowed, 0
+        return taken
+
+    def _drop(self) -> None:
+        """Ends searches whose time is over, and the oldest of more than MAX_CALLERS."""
+        now = self._now()
+        while self._waiting:
+            at, _ = next(iter(self._waiting.values()))
+            if len(self._waiting) <= MAX_CALLERS and now - at <= PATIENCE:
+                break
+            self._waiting.popitem(last=False)
+            self._unfollowed += 1
 
 
 def _key(caller: Caller) -> _CallerKey:
