@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from mcproxy.sealing import label_of
 from tests.cluster.conftest import RedisProxy, RedisServer
 from tests.cluster.replicas import Cluster, cluster, knows, nginx_homes, port_of, replica, replica_settings
 from tests.cluster.upstream import SharedUpstream, shared_upstream
+from tests.depth import IN_CI
 from tests.fakes.certificates import Authority
 from tests.fakes.clients.raw import over_http
 from tests.system.running import Gateway, web_server
@@ -54,7 +54,7 @@ async def three(redis_server: RedisServer, upstream: SharedUpstream, tmp_path: P
         yield running
 
 
-ALTERNATING = 10_000 if "CI" in os.environ else 1_000
+ALTERNATING = 10_000 if IN_CI else 1_000
 """Calls of sessions that alternate between replicas."""
 
 

@@ -7,7 +7,6 @@ that the gateway offers. Their transcripts must be equal, and every message that
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.depth import IN_CI
 from tests.fakes.clients.raw import over_http, over_stdio
 from tests.judge import Judge
 from tests.system.http_tap import tapped
@@ -83,7 +83,7 @@ CASES = [
     for client in CLIENTS
     for way in WAYS
     if (server in THOROUGHLY or way == "alone") and (server, client, way) not in IMPOSSIBLE
-][:: 1 if "CI" in os.environ else 3]
+][:: 1 if IN_CI else 3]
 """All of them in CI; elsewhere a third, in which each server, client and way is."""
 
 

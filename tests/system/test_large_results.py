@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.depth import sampled
 from tests.system.running import PYTHON, Clients, Gateway, Json, configuration, gateway, need_npm
 from tests.system.scripts import call, read
 from tests.timeouts import GUARD
@@ -17,10 +18,13 @@ from tests.timeouts import GUARD
 pytestmark = pytest.mark.anyio
 
 SIZE, LIMIT = 200_000, 20_000
-PLAYERS = [
-    *(("python1", "legacy"), ("typescript1", "legacy")),
-    *((sdk, mode) for sdk in ("python2", "typescript2") for mode in ("legacy", "auto")),
-]
+PLAYERS = sampled(
+    [
+        *(("python1", "legacy"), ("typescript1", "legacy")),
+        *((sdk, mode) for sdk in ("python2", "typescript2") for mode in ("legacy", "auto")),
+    ],
+    one_in=2,
+)
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ transcript. What a pair of eras cannot have, or an SDK does not do, stands in `I
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import pytest
 from mcproxy.upstream.attribution import LINGER
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import cluster
+from tests.depth import IN_CI
 from tests.ports import free_port
 from tests.system.running import (
     GO,
@@ -126,8 +126,8 @@ class Cast:
 
 
 def own_cast(sdk: str, need: Callable[[], None], kinds: Sequence[tuple[str, str]] = BOTH_ERAS) -> Cast:
-    """The cast of an SDK with these eras and transports."""
-    players = [Player(sdk, *kind) for kind in kinds]
+    """The cast of an SDK with these eras and transports; those of its players that start a gateway each, only in CI."""
+    players = [Player(sdk, *kind) for kind in kinds if IN_CI or kind[1] != "stdio"]
     cells = [Cell(sdk, *kind) for kind in kinds]
     known_players = [Player("python2", era, "http") for era in ERAS]
     known_cells = [Cell("python", era, "http") for era in ERAS]
@@ -140,7 +140,7 @@ LAST: Final = Player("python2", "modern", "http")
 
 def replicated_cast() -> Cast:
     """The Python SDK's players over HTTP and its servers, in both eras; in CI the players of the first SDK as well."""
-    sdks = ("python1", "python2") if "CI" in os.environ else ("python2",)
+    sdks = ("python1", "python2") if IN_CI else ("python2",)
     players = [player for player in PLAYERS if player.transport == "http" and player.sdk in sdks]
     cells = [cell for cell in CELLS if cell.language == "python"]
     return Cast(lambda: None, list(product(players, cells)), replicas=3)

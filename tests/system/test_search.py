@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from mcproxy.catalog.search.own_tools import SCHEMAS
+from tests.depth import sampled
 from tests.system.running import Clients, Json, configuration, gateway, need_npm
 from tests.system.scripts import ANSWERS, call
 from tests.system.test_matrix import MODES, PLAYERS, Cell, Player, upstream
@@ -31,6 +32,7 @@ BEHAVIOURS: Final[dict[str, Json]] = {
     "refuse": {},
     "large": {"size": 100_000},
 }
+HTTP_PLAYERS: Final = sampled([player for player in PLAYERS if player.transport == "http"], one_in=2)
 ROUNDS: Final = [(cell, tool) for cell in CELLS for tool in BEHAVIOURS]
 OPENING: Final[list[Json]] = [
     {"do": "tools/list"},
@@ -71,7 +73,7 @@ async def clients(anyio_backend: str) -> AsyncIterator[Clients]:
     await made.aclose()
 
 
-@pytest.fixture(scope="module", params=[player for player in PLAYERS if player.transport == "http"], ids=str)
+@pytest.fixture(scope="module", params=HTTP_PLAYERS, ids=str)
 async def played(anyio_backend: str, request: pytest.FixtureRequest, url: str, clients: Clients) -> PlayedTwice:
     player: Player = request.param
     direct = [call(f"{cell}__{tool}", **BEHAVIOURS[tool]) for cell, tool in ROUNDS]
