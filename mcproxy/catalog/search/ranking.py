@@ -27,7 +27,7 @@ POSTINGS_OF_STEP: Final = 5000
 """Postings that are weighed before other calls have theirs."""
 MAX_QUERY_TERMS: Final = MAX_TERMS
 _LONGEST_REMEMBERED: Final = 64
-"""Characters of a part of a text whose stems are remembered."""
+"""Characters of a part of a text, or of a word, whose stems are remembered."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?(?:[a-z]|(?![A-Z])[^\W\d_])+|[0-9]+")
 """A part of `camelCase`, `PascalCase`, `snake_case` or `HTTPServer2`; letters other than A to Z begin no part."""
@@ -204,6 +204,7 @@ def _stems(token: str) -> tuple[str, ...]:
     return tuple(_stem(word) for word in words if word not in _STOP_WORDS)
 
 
+@remember_short(_LONGEST_REMEMBERED, 16384)
 def _stem(word: str) -> str:
     stem: str = _stemmer().stemWord(word)
     return stem

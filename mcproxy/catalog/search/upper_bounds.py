@@ -7,6 +7,8 @@ for each term. Knows no words, and never leaves out a tool that is among the bes
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Mapping
 from itertools import accumulate, count
 from math import ceil
@@ -19,7 +21,7 @@ Postings = Mapping[int, float]
 MAX_TERMS: Final = 64
 _MAX_LANE: Final = 1000
 """Units of the greatest impact: `MAX_TERMS` times that, and one each for rounding, fit into a lane."""
-_MAX_PACKED: Final = 256
+_MAX_PACKED: Final = 1024
 """Terms that are kept packed, two bytes for each tool; those that were asked for."""
 _LEVELS: Final = tuple(bytes(range(level)) for level in (128, 64, 32, 16, 8, 4, 2, 1))
 """For each level, the bytes below it."""
@@ -62,13 +64,14 @@ class UpperBounds:
         term, postings = given
         packed = self._packed.get(term)
         if packed is None:
-            units = {position: ceil(impact * self._units) for position, impact in postings.items()}
-            lanes = bytearray(2 * self._tools)
-            for position, impact in units.items():
-                lanes[2 * position : 2 * position + 2] = impact.to_bytes(2, "little")
-            packed = PackedTerm(int.from_bytes(lanes, "little"), max(units.values()))
+            lanes, units = array("H", bytes(2 * self._tools)), self._units
+            for position, impact in postings.items():
+                lanes[position] = ceil(impact * units)
+            if sys.byteorder == "big":
+                lanes.byteswap()
+            packed = PackedTerm(int.from_bytes(lanes.tobytes(), "little"), ceil(max(postings.values()) * units))
             if len(self._packed) >= _MAX_PACKED:
-                self._packed.clear()
+                del self._packed[next(iter(self._packed))]
             self._packed[term] = packed
         return packed
 

@@ -58,7 +58,7 @@ def test_as_many_terms_as_a_query_may_have_fit_into_a_lane(words: int) -> None:
 def test_words_that_were_not_asked_for_lately_are_packed_anew() -> None:
     bounds = UpperBounds(50, GREATEST)
     first = bounds.promising({"word": dict.fromkeys(range(20), 1.0)}, 2)
-    for number in range(1000):
+    for number in range(3000):
         bounds.promising({f"w{number}": {1: 2.0}}, 1)
-    assert len(bounds._packed) <= 256
+    assert len(bounds._packed) <= 1024
     assert bounds.promising({"word": dict.fromkeys(range(20), 1.0)}, 2) == first
