@@ -147,7 +147,7 @@ class Gateway:
             pages=login_pages,
         )
         self.approvals = CallApprovals(
-            settings, catalogue, metrics, self._resolver.owner, self.audit.note, approval_link
+            settings, catalogue, metrics, self._resolver.owner, self._fetcher.refetched, self.audit.note, approval_link
         )
         self._hooks = CallHooks(settings, self.subject_of, self._resolver.owner, metrics)
         self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)

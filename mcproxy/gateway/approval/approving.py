@@ -27,6 +27,7 @@ from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.catalog.freshness import DOUBTFUL
 from mcproxy.concurrency.clock import Sleep
 from mcproxy.gateway.approval.approval import (
     Approval,
@@ -37,6 +38,8 @@ from mcproxy.gateway.approval.approval import (
     payload,
 )
 from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.listings.approvals import Refetch
+from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import STATELESS_VERSIONS
@@ -88,7 +91,8 @@ def webhook_of(settings: ApprovalSettings) -> Webhook | None:
 class CallApprovals(Component):
     """`approved` is its stage. `find_late` learns the list that a tool is in which is not known; it raises McpError.
 
-    `record` keeps who decided. `webhook` makes that of the settings, if there is one.
+    `refetch` has a list fetched that may have changed. `record` keeps who decided. `webhook` makes that of the
+    settings, if there is one.
     """
 
     goes_by = frozenset({"access", "endpoints", "upstreams"})
@@ -99,6 +103,7 @@ class CallApprovals(Component):
         catalogue: Catalogue,
         metrics: Metrics,
         find_late: Callable[[Call], Awaitable[object]],
+        refetch: Refetch,
         record: RecordAction,
         links: MakeLink,
         webhook: Callable[[ApprovalSettings], Webhook | None] = webhook_of,
@@ -111,6 +116,7 @@ class CallApprovals(Component):
         self._catalogue = catalogue
         self._metrics = metrics
         self._find_late = find_late
+        self._refetch = refetch
         self._record = record
         self._link = links
         self._make_webhook = webhook
@@ -263,6 +269,9 @@ class CallApprovals(Component):
         deadline = anyio.current_time() + self._settings.timeout
         try:
             await (self._ask_caller if approval.approver == "caller" else self._ask_operator)(approval, call, deadline)
+            unlisted = await self._listed_anew(call) if approval.state is ApprovalState.APPROVED else None
+            if unlisted is not None:
+                approval.move(ApprovalEvent.OUTDATED)
         except BaseException:
             # Cancelled: its caller is gone, or sent no retry of a parked call in time.
             approval.move(ApprovalEvent.GIVEN_UP)
@@ -274,7 +283,7 @@ class CallApprovals(Component):
             self._metrics.approvals.labels(approval.approver, approval.outcome).inc()
         if approval.state is ApprovalState.USED:
             return None
-        return approval.refusal
+        return unlisted or approval.refusal
 
     async def _ask_caller(self, approval: Approval, call: Call, deadline: float) -> None:
         async def put() -> None:
@@ -327,6 +336,18 @@ class CallApprovals(Component):
             return route is not None and self._subject(route, call, self._arguments(route, call)) == subject
         except McpError:
             return False  # its caller may not send these arguments any more
+
+    async def _listed_anew(self, call: Call) -> Failed | None:
+        """Has the tool listed as it is now, where its upstream may have another by now; or the failure.
+
+        An idle server is started for it: the start that the call causes may bring another tool than a person was shown.
+        """
+        route = self._route(call)
+        if route is None:
+            return None
+        key = ListKey(self._catalogue.link(route.space, call.caller), Kind.TOOLS)
+        is_known = self._catalogue.known.freshness(key.link, key.kind) is not DOUBTFUL
+        return None if is_known else await self._refetch(key, call)
 
     def _keep_round(self, subject: ApprovalSubject) -> str:
         now = self._clock()

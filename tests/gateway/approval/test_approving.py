@@ -653,6 +653,7 @@ async def test_the_webhook_decides_or_leaves_it_to_operators_and_decisions_are_r
             h.gateway._catalogue,
             h.metrics,
             h.gateway._resolver.owner,
+            h.gateway._fetcher.refetched,
             recorded.append,
             lambda id: f"https://ops/{id}",
             lambda settings: webhook,
@@ -693,9 +694,9 @@ async def test_the_webhook_that_a_reload_replaced_is_retired_and_one_that_stays_
 
     webhook = {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more"}
     async with gateway(BY_OPERATOR) as h:
-        find = h.gateway._resolver.owner
+        find, refetch = h.gateway._resolver.owner, h.gateway._fetcher.refetched
         approvals = CallApprovals(
-            h.settings, h.gateway._catalogue, h.metrics, find, lambda it: None, lambda id: None, make
+            h.settings, h.gateway._catalogue, h.metrics, find, refetch, lambda it: None, lambda id: None, make
         )
 
         def reconfigure(timeout: float) -> None:
@@ -736,6 +737,7 @@ async def test_no_repeat_outlives_the_call_or_the_configuration(ending: str) -> 
             h.gateway._catalogue,
             h.metrics,
             h.gateway._resolver.owner,
+            h.gateway._fetcher.refetched,
             list[OperatorRecord]().append,
             lambda id: None,
             lambda settings: webhook,

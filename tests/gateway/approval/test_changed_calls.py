@@ -176,6 +176,35 @@ async def test_r82_an_approval_is_void_where_the_tool_changed_before_it_was_give
         assert h["up"].count("tools/call") == 0
 
 
+@pytest.mark.parametrize("description", [None, "Something else."], ids=["the same", "another"])
+async def test_r82_an_idle_server_is_started_and_its_tool_compared_before_the_approved_call_is_sent(
+    access: Json, description: str | None
+) -> None:
+    async with gateway(access, idle_stop=60) as h:
+        up = h["up"]
+        up.idle()
+        await quiet()
+        up.calls.clear()
+        async with waiting(h, {"path": "/a"}) as outcomes:
+            assert up.calls == [], "nothing is started before a person approves"
+            if description is not None:
+                up.lists[Kind.TOOLS] = [{**RM, "description": description}]
+        if description is None:
+            assert isinstance(outcomes[0], Complete)
+        else:
+            assert_void(*outcomes)
+        assert up.count("tools/call") == (description is None)
+
+
+async def test_r82_a_server_whose_tools_cannot_be_compared_gets_no_approved_call(access: Json) -> None:
+    async with gateway(access, idle_stop=60) as h:
+        h["up"].idle()
+        async with waiting(h, {"path": "/a"}) as outcomes:
+            h["up"].reachable = False
+        assert error(outcomes[0]).message == "upstream 'up': connection refused"
+        assert h["up"].count("tools/call") == 0
+
+
 async def test_r82_of_an_argument_that_comes_twice_the_one_is_sent_that_was_shown(access: Json) -> None:
     async with gateway(access) as h:
         async with waiting(h, Raw(b'{"path": "/", "path": "/tmp/a"}')) as outcomes:
