@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.sealing import Sealer, Unsealable, label_of
 
 PATH: Final = "/approvals"
 """Precedes the token, on the operators' listener."""
@@ -27,10 +27,14 @@ class ApprovalLinks:
         """The link for the approval `id`; None where it would lead nowhere."""
         if self.base is None:
             return None
-        return f"{self.base.rstrip('/')}{PATH}/{self._sealer.seal(_PURPOSE, id.encode())}"
+        return f"{self.base.rstrip('/')}{PATH}/{self._sealer.seal_here(_PURPOSE, id.encode())}"
+
+    def is_of_another_replica(self, token: str) -> bool:
+        """Whether a token that opens is for a call of another process, which alone can decide it."""
+        return label_of(token) != self._sealer.label
 
     def opened(self, token: str) -> str | None:
-        """The id of the approval that a token is for; None where this gateway sealed no such token."""
+        """The id of the approval that a token is for; None where no replica of this gateway sealed such a token."""
         try:
             return self._sealer.open(_PURPOSE, token).decode()
         except Unsealable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
@@ -15,6 +16,9 @@ from mcproxy.access.approval_links import PATH, ApprovalLinks
 from mcproxy.admin.pages import Pages, decided
 from mcproxy.admin.status_page import HEADERS, html_response
 
+ELSEWHERE: Final = (
+    "this link is of another replica, or of one that has ended: use it at the admin.public_url of its own"
+)
 _TOKEN = "token"
 
 
@@ -31,14 +35,16 @@ class ApprovalPage:
 
     async def _show(self, request: web.Request) -> web.Response:
         id = self._id(request)
-        page = self.pages.approval(id)
-        return html_response(page, 200 if self._waits(id) else 410)
+        if self._is_elsewhere(request):
+            return html_response(self.pages.approval(id, f"Not here: {ELSEWHERE}."), 421)
+        return html_response(self.pages.approval(id), 200 if self._waits(id) else 410)
 
     async def _decide(self, request: web.Request) -> web.Response:
         id, as_json = self._id(request), request.content_type == "application/json"
         decision = await _decision(request, as_json=as_json)
-        failed = self.pages.gateway.decide(id, None, approve=decision == "allow")
-        status = 200 if failed is None else 410
+        elsewhere = self._is_elsewhere(request)
+        failed = ELSEWHERE if elsewhere else self.pages.gateway.decide(id, None, approve=decision == "allow")
+        status = 200 if failed is None else 421 if elsewhere else 410
         if as_json:
             answer = {"decided": True} if failed is None else {"decided": False, "reason": failed}
             return web.json_response(answer, status=status, headers=HEADERS)
@@ -50,6 +56,9 @@ class ApprovalPage:
         if id is None:
             raise web.HTTPNotFound(text="this is no link of this gateway\n")
         return id
+
+    def _is_elsewhere(self, request: web.Request) -> bool:
+        return self.links.is_of_another_replica(request.match_info[_TOKEN])
 
     def _waits(self, id: str) -> bool:
         return any(call.id == id for call in self.pages.gateway.waiting_calls())

@@ -36,3 +36,11 @@ def test_what_another_gateway_sealed_or_what_is_sealed_for_another_purpose_opens
     other.base = "https://ops.example"
     for strange in (token(other.link("one")), Sealer(b"secret").seal("requestState", b"one"), "one", ""):
         assert links.opened(strange) is None
+
+
+def test_a_link_of_another_replica_opens_and_is_told_from_its_own() -> None:
+    first, second = (ApprovalLinks(Sealer(b"secret", label=label)) for label in ("a-1", "a-2"))
+    first.base = second.base = "https://ops.example"
+    found = token(first.link("one"))
+    assert first.opened(found) == second.opened(found) == "one"
+    assert (first.is_of_another_replica(found), second.is_of_another_replica(found)) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import aiohttp
 import pytest
 
 from mcproxy.access.approval_links import ApprovalLinks
-from mcproxy.admin.approval_page import ApprovalPage
+from mcproxy.admin.approval_page import ELSEWHERE, ApprovalPage
 from mcproxy.admin.listener import served
 from mcproxy.admin.pages import Pages
 from mcproxy.configuration.problems import Problem, RefusedReload
@@ -92,6 +93,20 @@ async def test_a_call_that_waits_no_more_is_gone() -> None:
         assert (status, "Not decided: this call waits no more." in page) == (410, True)
         told = '{"decided": false, "reason": "this call waits no more"}'
         assert await visit.post_json({"decision": "allow"}) == (410, told)
+
+
+async def test_a_link_of_another_replica_is_told_to_be_one_and_decides_nothing() -> None:
+    async with visited() as visit:
+        other = ApprovalLinks(Sealer(b"secret", label="another-1"))
+        other.base = visit.link.partition("/approvals/")[0]
+        visit.link = other.link("one") or ""
+        status, page = await visit.get()
+        assert (status, ELSEWHERE in page, "Approve" in page) == (421, True, False)
+        status, page = await visit.post("allow")
+        assert (status, f"Not decided: {ELSEWHERE}" in page) == (421, True)
+        status, told = await visit.post_json({"decision": "allow"})
+        assert (status, json.loads(told)) == (421, {"decided": False, "reason": ELSEWHERE})
+        assert visit.gateway.decided == []
 
 
 async def test_a_link_that_was_altered_shows_nothing() -> None:
