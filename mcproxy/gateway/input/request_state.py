@@ -7,7 +7,7 @@ Requirements"). Nothing is stored here: that a state of a parked call is used on
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 from msgspec import Raw
@@ -71,8 +71,7 @@ class RequestStates:
     def issue(self, call: Call, continuation: Continuation, expires: float) -> str:
         """`expires` is a Unix time in seconds."""
         sealed = _SealedState(_binding(call), expires, continuation)
-        # A parked call lives in this process; what is relayed lives upstream.
-        seal = self._sealer.seal_here if isinstance(continuation, Parked) else self._sealer.seal
+        seal = self._sealer.seal_here if _lives_here(continuation) else self._sealer.seal
         return seal(_PURPOSE, _encoder.encode(sealed))
 
     def open(self, call: Call, now: float) -> Continuation:
@@ -90,6 +89,22 @@ class RequestStates:
 
 def refused(why: str) -> McpError:
     return McpError(INVALID_PARAMS, f'"{REQUEST_STATE}" {why}')
+
+
+def _lives_here(continuation: Continuation) -> bool:
+    """Whether another process could not continue it as well.
+
+    A parked call lives in this one, and so does an approval; what is relayed lives upstream.
+    """
+    match continuation:
+        case Parked():
+            return True
+        case Relayed(approval=approval):
+            return approval is not None
+        case AfterLogin(relayed=relayed):
+            return relayed is not None and _lives_here(relayed)
+        case _:
+            assert_never(continuation)
 
 
 def _binding(call: Call) -> str:

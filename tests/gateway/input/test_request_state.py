@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
-from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates
+from mcproxy.gateway.input.request_state import AfterLogin, Continuation, Parked, Relayed, RequestStates
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.protocol.methods import row_of
-from mcproxy.sealing import Sealer
+from mcproxy.sealing import Sealer, label_of
 from tests.fakes.upstream import FakeClient
 
 RELAYED = Relayed("up", "the upstream's own")
@@ -49,6 +49,24 @@ def refusal(call: Call, token: object, now: float = NOW) -> str:
 def test_a_retry_continues_what_its_state_says(continuation: Relayed | Parked) -> None:
     token = states().issue(a_call(), continuation, NOW + 1)
     assert states().open(carrying(a_call(), token), NOW) == continuation
+
+
+@pytest.mark.parametrize(
+    ("continuation", "home"),
+    [
+        (RELAYED, ""),
+        (Parked("id", 3), "replica"),
+        (Relayed("up", "the upstream's own", "an approval"), "replica"),
+        (AfterLogin(RELAYED, "", NOW), ""),
+        (AfterLogin(Relayed("up", None, "an approval"), "", NOW), "replica"),
+        (AfterLogin(None, "", NOW), ""),
+    ],
+)
+def test_what_lives_in_one_replica_names_it(continuation: Continuation, home: str) -> None:
+    sealer = Sealer(b"secret", label="replica")
+    token = RequestStates(sealer).issue(a_call(), continuation, NOW + 1)
+    assert label_of(token) == home
+    assert RequestStates(sealer).open(carrying(a_call(), token), NOW) == continuation
 
 
 def test_what_changes_between_attempts_does_not_matter() -> None:
