@@ -6,13 +6,13 @@ where and why. It is a help to a reader and no filter: nothing is hidden for it,
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import re2
 
 from mcproxy.access.pins import NOUNS
 from mcproxy.protocol.methods import Kind
@@ -20,8 +20,8 @@ from mcproxy.settings.access.pins import Approved
 
 MAX_FINDINGS: Final = 20
 """Findings of one definition."""
-MAX_TEXT: Final = 20_000
-"""Characters of a text that are held against patterns."""
+MAX_TEXT: Final = 1_000_000
+"""Characters of a text that are looked at; of a longer one a finding says that its end was not."""
 _AROUND: Final = 30
 """Characters of a text that are shown on each side."""
 
@@ -53,37 +53,40 @@ _FROM_USER: Final = "tells the model to keep something from its user"
 _SECRET_FILES: Final = "names files that hold secrets"
 _COMMANDS: Final = (
     (
-        r"\b(?:ignore|disregard|forget|override)\b[^.\n]{0,30}\b(?:previous|prior|above|earlier|all|other|system)\b"
-        r"[^.\n]{0,30}\b(?:instruction|rule|prompt|guideline|message)s?\b",
+        r"\b(?:ignore|disregard|forget|override)\b[^.]{0,30}\b(?:previous|prior|above|earlier|all|other|system)\b"
+        r"[^.]{0,30}\b(?:instruction|rule|prompt|guideline|message)s?\b",
         _ASIDE,
     ),
     (r"<\s*/?\s*(?:important|system|secret|hidden|instructions?|critical)\s*>", "has a tag for the model"),
     (
-        r"\b(?:do not|don't|never|must not)\s+(?:tell|mention|inform|reveal|disclose|notify|show|explain)\b"
-        r"[^.\n]{0,40}\b(?:user|human|person|anyone)\b",
+        r"\b(?:do\s+not|don't|never|must\s+not)\s+(?:tell|mention|inform|reveal|disclose|notify|show|explain)\b"
+        r"[^.]{0,40}\b(?:user|human|person|anyone)\b",
         _FROM_USER,
     ),
-    (r"\bwithout\s+(?:telling|informing|asking|notifying|mentioning)\b[^.\n]{0,30}\b(?:user|human)\b", _FROM_USER),
+    (r"\bwithout\s+(?:telling|informing|asking|notifying|mentioning)\b[^.]{0,30}\b(?:user|human)\b", _FROM_USER),
     (
-        r"\b(?:secretly|silently|covertly)\b[^.\n]{0,40}\b(?:send|read|call|include|copy|forward|pass)\b",
+        r"\b(?:secretly|silently|covertly)\b[^.]{0,40}\b(?:send|read|call|include|copy|forward|pass)\b",
         "asks for secrecy",
     ),
     (r"(?:~|\$home|/home/\w+|/root)/\.(?:ssh|aws|gnupg|kube)\b|\.ssh/|/etc/(?:passwd|shadow)\b", _SECRET_FILES),
     (r"\bid_(?:rsa|ed25519|ecdsa)\b", _SECRET_FILES),
     (
-        r"\b(?:read|send|include|pass|attach|reveal|print|repeat)\b[^.\n]{0,30}\bsystem prompt\b",
+        r"\b(?:read|send|include|pass|attach|reveal|print|repeat)\b[^.]{0,30}\bsystem\s+prompt\b",
         "asks for the system prompt",
     ),
     (
-        r"\b(?:send|include|pass|forward|attach)\b[^.\n]{0,40}\b(?:conversation|chat)\s+(?:history|log|transcript)\b",
+        r"\b(?:send|include|pass|forward|attach)\b[^.]{0,40}\b(?:conversation|chat)\s+(?:history|log|transcript)\b",
         "asks for the conversation",
     ),
     (
-        r"\b(?:before|instead of|rather than)\s+(?:using|calling|invoking)\s+(?:any|all|every)?\s*other\s+tools?\b",
+        r"\b(?:before|instead\s+of|rather\s+than)\s+(?:using|calling|invoking)\s+(?:(?:any|all|every)\s+)?other\s+tools?\b",
         "wants to come before other tools",
     ),
 )
-_PATTERNS: Final = tuple((re.compile(pattern, re.IGNORECASE), why) for pattern, why in _COMMANDS)
+_SPACE: Final = r"[\s\v\pZ\x{85}]"
+"""White space and line breaks, by Unicode."""
+# RE2 takes time that grows with the text, and not with its square: servers choose the text.
+_PATTERNS: Final = tuple((re2.compile("(?is)" + pattern.replace(r"\s", _SPACE)), why) for pattern, why in _COMMANDS)
 
 _LOOKS_LIKE: Final = str.maketrans(
     # Cyrillic, Greek and Latin letters as they look, and the ASCII characters that people take for each other.
@@ -181,8 +184,12 @@ def _name(kind: Kind, entry: Mapping[str, object]) -> str | None:
 
 
 def _in_texts(upstream: str, what: str, texts: Iterable[tuple[str, str]]) -> Iterator[DefinitionFinding]:
-    for where, text in texts:
+    for where, whole in texts:
+        text = whole[:MAX_TEXT]
         for why in (*_hidden(text), *_commands(text)):
+            yield DefinitionFinding(upstream, what, where, why)
+        if len(whole) > MAX_TEXT:
+            why = f"is so long that its end was not looked at: {len(whole) - MAX_TEXT} of {len(whole)} characters"
             yield DefinitionFinding(upstream, what, where, why)
 
 
@@ -208,15 +215,16 @@ def _hidden(text: str) -> Iterator[str]:
     told: set[str] = set()
     if text.isascii() and _CONTROLS.isdisjoint(text):
         return
+    is_right_to_left = any(unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
     for index, character in enumerate(text):
-        name = _hidden_name(text, index)
+        name = _hidden_name(text, index, marks_are_spelling=is_right_to_left)
         if name is None or name in told:
             continue
         told.add(name)
         yield f"has {name} (U+{ord(character):04X}): {_excerpt(text, index, index + 1)}"
 
 
-def _hidden_name(text: str, index: int) -> str | None:
+def _hidden_name(text: str, index: int, *, marks_are_spelling: bool) -> str | None:
     character = text[index]
     code = ord(character)
     if character in _CONTROLS:
@@ -227,7 +235,7 @@ def _hidden_name(text: str, index: int) -> str | None:
     before, after = text[index - 1 : index], text[index + 1 : index + 2]
     if code in _ZERO_WIDTH and (_joins(before, after) or _is_emoji(before)):
         return None  # within an emoji, or a word of a script that needs it
-    if code in _MARKS and any(unicodedata.bidirectional(each) in {"R", "AL"} for each in text):
+    if code in _MARKS and marks_are_spelling:
         return None
     return name
 
@@ -244,7 +252,7 @@ def _is_emoji(character: str) -> bool:
 def _commands(text: str) -> Iterator[str]:
     """What a text says that is for the model and not about the tool."""
     for pattern, why in _PATTERNS:
-        match = pattern.search(text[:MAX_TEXT])
+        match = pattern.search(text)
         if match is not None:
             yield f"{why}: {_excerpt(text, *match.span())}"
 
