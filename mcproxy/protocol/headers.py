@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, ErrorObject, InvalidMessage, Params, parse_object, parse_text
-from mcproxy.protocol.methods import METHODS
+from mcproxy.protocol.methods import Method
 
 VERSION: Final = "MCP-Protocol-Version"
 METHOD: Final = "Mcp-Method"
@@ -86,11 +86,11 @@ def decode_value(value: str) -> str | None:
         return None
 
 
-def standard_headers(version: str, method: str, params: Params) -> dict[str, str]:
+def standard_headers(version: str, row: Method, params: Params) -> dict[str, str]:
     """The headers that every request carries."""
-    name = mirrored_name(method, params)
+    name = mirrored_name(row, params)
     mirrored = {} if name is None else {NAME: encode_value(name)}
-    return {VERSION: version, METHOD: method, **mirrored}
+    return {VERSION: version, METHOD: row.name, **mirrored}
 
 
 def check_standard_headers(fields: HeaderValues, version: str, method: str, name: str | None) -> None:
@@ -142,10 +142,9 @@ def may_be_annotated(schema: bytes) -> bool:
     return ANNOTATION.encode() in schema or b"\\u00" in schema
 
 
-def mirrored_name(method: str, params: Params) -> str | None:
+def mirrored_name(row: Method, params: Params) -> str | None:
     """What a request is about, where its method has that in a header too."""
-    row = METHODS.get(method)
-    if row is None or row.subject_key is None or not row.names_subject:
+    if row.subject_key is None or not row.names_subject:
         return None
     return parse_text(params.get(row.subject_key, b""))
 

@@ -12,6 +12,7 @@ from anyio.abc import SocketStream
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import standard_headers
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import row_of
 
 INITIALIZE: Final = json.dumps(
     {
@@ -51,7 +52,7 @@ def post(
 def stateless(method: str, *, key: str | None = None, **params: object) -> bytes:
     """A request of 2026-07-28, alone in its envelope, with the headers that belong to it."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
-    mirrored = standard_headers(LATEST, method, {name: raw(value) for name, value in params.items()})
+    mirrored = standard_headers(LATEST, row_of(method), {name: raw(value) for name, value in params.items()})
     fields = [f"{name}: {value}".encode() for name, value in mirrored.items()]
     fields += [f"Authorization: Bearer {key}".encode()] if key else []
     return post(json.dumps(message).encode(), *fields)

@@ -23,6 +23,7 @@ from mcproxy.protocol.eras import (
 )
 from mcproxy.protocol.headers import standard_headers
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.upstream.handshake.streamable_http import SESSION, VERSION
 from tests.bench.variants import KEY
 
@@ -81,7 +82,7 @@ def post(ask: Ask, era: Era, session: str | None, fields: Mapping[str, str] = NO
         return Post({**handshake_headers(session), **fields}, _message(ask.method, ask.params))
     meta = {**ask.params.get("_meta", {}), META_VERSION: LATEST, META_CLIENT_INFO: _INFO, META_CLIENT_CAPABILITIES: {}}
     params = {**ask.params, "_meta": meta}
-    mirrored = standard_headers(LATEST, ask.method, {name: raw(value) for name, value in params.items()})
+    mirrored = standard_headers(LATEST, row_of(ask.method), {name: raw(value) for name, value in params.items()})
     return Post({**HEADERS, **mirrored, **fields}, _message(ask.method, params))
 
 

@@ -25,6 +25,7 @@ import anyio
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.headers import standard_headers
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import METHODS
 from mcproxy.protocol.sse import EventDecoder
 from tests.fuzz import hostile
 from tests.fuzz.http import AT_ONCE, BROKEN, SETTLED, SPARE, memory, mutated, open_files
@@ -178,7 +179,9 @@ class Caller:
                 f"{_META}/clientCapabilities": {},
                 f"{_META}/clientInfo": info,
             }
-            headers = dict(standard_headers(LATEST, "tools/call", {name: raw(value) for name, value in params.items()}))
+            headers = dict(
+                standard_headers(LATEST, METHODS["tools/call"], {name: raw(value) for name, value in params.items()})
+            )
         else:
             headers = {"Mcp-Session-Id": await self._opened(), "MCP-Protocol-Version": LATEST_HANDSHAKE}
         return await self._posted({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}, headers)

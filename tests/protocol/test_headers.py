@@ -23,6 +23,7 @@ from mcproxy.protocol.headers import (
     standard_headers,
 )
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Params, raw
+from mcproxy.protocol.methods import METHODS
 
 VERSION = "2026-07-28"
 CALL: Params = {"name": raw("echo")}
@@ -84,19 +85,19 @@ def test_without_the_whole_sentinel_a_value_is_literal(value: str) -> None:
 
 
 def test_standard_headers_are_what_is_checked() -> None:
-    assert standard_headers(VERSION, "tools/call", CALL) == FIELDS
+    assert standard_headers(VERSION, METHODS["tools/call"], CALL) == FIELDS
     for name in ("ünï", "=?base64?x?=", " "):
         params = {"name": raw(name)}
-        fields = standard_headers(VERSION, "tools/call", params)
+        fields = standard_headers(VERSION, METHODS["tools/call"], params)
         check_standard_headers(came(fields.items()), VERSION, "tools/call", name)
 
 
 def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> None:
-    assert standard_headers(VERSION, "resources/read", {"uri": raw("a://b")})["Mcp-Name"] == "a://b"
-    assert standard_headers(VERSION, "prompts/get", {"name": raw("p")})["Mcp-Name"] == "p"
+    assert standard_headers(VERSION, METHODS["resources/read"], {"uri": raw("a://b")})["Mcp-Name"] == "a://b"
+    assert standard_headers(VERSION, METHODS["prompts/get"], {"name": raw("p")})["Mcp-Name"] == "p"
     ref = {"ref": raw({"type": "ref/prompt", "name": "p"})}
-    assert "Mcp-Name" not in standard_headers(VERSION, "completion/complete", ref)
-    assert "Mcp-Name" not in standard_headers(VERSION, "tools/list", {"name": raw("x")})
+    assert "Mcp-Name" not in standard_headers(VERSION, METHODS["completion/complete"], ref)
+    assert "Mcp-Name" not in standard_headers(VERSION, METHODS["tools/list"], {"name": raw("x")})
 
 
 def test_names_are_compared_without_case_and_values_without_white_space_around() -> None:

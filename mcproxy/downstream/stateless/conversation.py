@@ -109,7 +109,8 @@ def admit(context: TransportContext, request: Request, principal: Principal, end
     try:
         meta, token = set_apart(request.params)
         introduction = _introduced(meta, principal, endpoint, "stdio")
-        row = _row(context, introduction.caller, request.method)
+        row = row_of(request.method)
+        _check_served(context, introduction.caller, row)
     except InvalidEnvelope as refusal:
         raise _refused(refusal.error) from refusal
     return _admitted(request, row, introduction, introduction.caller, token)
@@ -229,7 +230,7 @@ def _current_code(code: int) -> int:
 def _row_agreed(
     context: TransportContext, caller: Caller, request: Request, fields: http.Headers, head: RequestHead
 ) -> Method:
-    """The row of a request whose headers agree with its body. Raises HeaderMismatch, and as `_row` does.
+    """The row of a request whose headers agree with its body. Raises HeaderMismatch, and as `_check_served` does.
 
     The headers of a tool's own parameters are checked as far as its schema is known.
     """
@@ -256,21 +257,20 @@ def _agreement(
     request: Request,
     fields: http.Headers,
 ) -> HeaderAgreement:
-    name = mirrored_name(request.method, request.params)
+    row = row_of(request.method)
+    name = mirrored_name(row, request.params)
     check_standard_headers(fields.all, caller.version, request.method, name)
-    row = _row(context, caller, request.method)
+    _check_served(context, caller, row)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
     return HeaderAgreement(said, caller.version, row, subject, name)
 
 
-def _row(context: TransportContext, caller: Caller, method: str) -> Method:
+def _check_served(context: TransportContext, caller: Caller, row: Method) -> None:
     """Raises InvalidEnvelope for the version, and McpError for the method."""
     check_version(caller.version)
-    row = row_of(method)
-    passes = row.known or (is_of_extension(method) and context.passes(caller))
+    passes = row.known or (is_of_extension(row.name) and context.passes(caller))
     if not passes or row.notification or row.era is Era.HANDSHAKE:
-        raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}")
-    return row
+        raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}")
 
 
 class _RequestClient:

@@ -19,7 +19,7 @@ from mcproxy.protocol.headers import (
     parameter_headers,
 )
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw
-from mcproxy.protocol.methods import Kind, Subject, row_of
+from mcproxy.protocol.methods import Kind, Method, Subject
 
 log = structlog.get_logger()
 
@@ -37,11 +37,10 @@ class ParameterHeaders:
         self.tools: dict[str, tuple[MirroredParameter, ...]] = {}
         """Those that have any."""
 
-    def headers(self, method: str, params: Params) -> dict[str, str]:
+    def headers(self, row: Method, params: Params) -> dict[str, str]:
         """The headers for the parameters of a request."""
         if not self.tools:
             return {}
-        row = row_of(method)
         if row.subject is not Subject.TOOL or row.subject_key is None:
             return {}
         name = parse_text(params.get(row.subject_key, b""))

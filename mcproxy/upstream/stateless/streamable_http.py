@@ -136,8 +136,8 @@ class _Posts:
 @remember_short(MAX_KEPT_NAME_BYTES, MAX_KEPT_NAMES)
 def _subject_headers(name: bytes, method: str) -> ExtraHeaders:
     """The headers of a request whose subject, if it has one, is `name` in JSON."""
-    key = row_of(method).subject_key
-    standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
+    row = row_of(method)
+    standard = standard_headers(LATEST, row, {} if row.subject_key is None else {row.subject_key: Raw(name)})
     return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
 
 
@@ -221,13 +221,13 @@ class _Stateless:
 
     async def _learn_headers(self, call: Call) -> bool:
         """Fetches the list of tools; whether it gives this call other headers than it had."""
-        before = self._mirrored.headers(call.method, call.params)
+        before = self._mirrored.headers(call.row, call.params)
         params: Params | None = {}
         for _ in range(REFETCHED_PAGES):
             if params is None:
                 return False
             outcome = await self(replace(call, row=METHODS[Kind.TOOLS.list_method], params=params))
-            if self._mirrored.headers(call.method, call.params) != before:
+            if self._mirrored.headers(call.row, call.params) != before:
                 return True
             params = next_page(outcome.result) if isinstance(outcome, Complete) else None
         return False
@@ -235,7 +235,7 @@ class _Stateless:
     async def _send(self, message: Message) -> None:
         """Carries a request's whole exchange. Raises NotAccepted, PeerGone or Rejected."""
         assert isinstance(message, Request), "this transport says nothing but requests"
-        mirrored = self._mirrored.headers(message.method, message.params) if self._mirrored.tools else {}
+        mirrored = self._mirrored.headers(row_of(message.method), message.params) if self._mirrored.tools else {}
         response = await self._posts.post(message, mirrored)
         try:
             if not response.ok:

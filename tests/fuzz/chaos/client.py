@@ -21,6 +21,7 @@ from anyio.abc import TaskGroup
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, META_SUBSCRIPTION, Era
 from mcproxy.protocol.headers import standard_headers
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.protocol.sse import EventDecoder
 from tests.fuzz.chaos.ledger import Invariant, Ledger, MarkedCall
 from tests.fuzz.chaos.server import PAGE
@@ -273,7 +274,7 @@ class Client:
         if self.era is Era.HANDSHAKE:
             assert self._session is not None
             return {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": LATEST_HANDSHAKE}
-        return dict(standard_headers(LATEST, method, {name: raw(value) for name, value in params.items()}))
+        return dict(standard_headers(LATEST, row_of(method), {name: raw(value) for name, value in params.items()}))
 
     async def _asked(
         self,

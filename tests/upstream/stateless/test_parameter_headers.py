@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
+from mcproxy.protocol.methods import METHODS
 from mcproxy.upstream.stateless.parameter_headers import MAX_TOOLS, ParameterHeaders, next_page
 from tests.upstream.support import decoded
 
@@ -24,9 +25,9 @@ def test_a_tool_seen_in_a_list_has_its_parameters_mirrored() -> None:
     mirrored = ParameterHeaders("u")
     page = first_level({"tools": [tool("query", region="Region"), tool("plain")]})
     assert mirrored.note(page) is page
-    assert mirrored.headers("tools/call", call("query", region="eu", sql="x")) == {"Mcp-Param-Region": "eu"}
-    assert mirrored.headers("tools/call", call("plain", region="eu")) == {}
-    assert mirrored.headers("prompts/get", call("query", region="eu")) == {}
+    assert mirrored.headers(METHODS["tools/call"], call("query", region="eu", sql="x")) == {"Mcp-Param-Region": "eu"}
+    assert mirrored.headers(METHODS["tools/call"], call("plain", region="eu")) == {}
+    assert mirrored.headers(METHODS["prompts/get"], call("query", region="eu")) == {}
 
 
 def test_the_newest_list_counts() -> None:
@@ -34,8 +35,8 @@ def test_the_newest_list_counts() -> None:
     mirrored.note(first_level({"tools": [tool("query", region="Region"), tool("other", a="A")]}))
     mirrored.note(first_level({"tools": [tool("query", region="Place")]}))
     mirrored.note(first_level({"tools": [tool("other")]}))
-    assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Place": "eu"}
-    assert mirrored.headers("tools/call", call("other", a="1")) == {}
+    assert mirrored.headers(METHODS["tools/call"], call("query", region="eu")) == {"Mcp-Param-Place": "eu"}
+    assert mirrored.headers(METHODS["tools/call"], call("other", a="1")) == {}
 
 
 def test_a_tool_with_an_invalid_annotation_is_left_out_and_the_rest_is_kept() -> None:
@@ -64,19 +65,19 @@ def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
     mirrored.note(first_level({"tools": [tool("first", a="A"), tool("second", a="A")]}))
     mirrored.note(first_level({"tools": [tool("first", a="A")]}))
     mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MAX_TOOLS - 1)]}))
-    assert mirrored.headers("tools/call", call("first", a="1")) == {"Mcp-Param-A": "1"}
-    assert mirrored.headers("tools/call", call("second", a="1")) == {}
+    assert mirrored.headers(METHODS["tools/call"], call("first", a="1")) == {"Mcp-Param-A": "1"}
+    assert mirrored.headers(METHODS["tools/call"], call("second", a="1")) == {}
 
 
 def test_a_tool_that_is_annotated_no_more_is_forgotten_though_its_list_has_no_annotation() -> None:
     mirrored = ParameterHeaders("u")
     mirrored.note(first_level({"tools": [tool("query", region="Region")]}))
     mirrored.note(first_level({"tools": [tool("query")]}))
-    assert mirrored.headers("tools/call", call("query", region="eu")) == {}
+    assert mirrored.headers(METHODS["tools/call"], call("query", region="eu")) == {}
 
 
 def test_an_annotation_with_escapes_in_its_name_is_one() -> None:
     page = bytes(raw([tool("query", region="Region")])).replace(b"x-mcp-header", rb"x\u002dmcp-header")
     mirrored = ParameterHeaders("u")
     mirrored.note({"tools": Raw(page)})
-    assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Region": "eu"}
+    assert mirrored.headers(METHODS["tools/call"], call("query", region="eu")) == {"Mcp-Param-Region": "eu"}
