@@ -91,7 +91,11 @@ class Cluster(Section):
     listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:8100"
     """Address and port of the internal listener; port 0 for any free one. No client may reach it."""
     tls: ClusterTls = ClusterTls()
-    """Mutual TLS between replicas. Without it, messages cross the network in clear; who sent them does not."""
+    """Mutual TLS between replicas.
+
+    Without it, the bodies of forwarded messages and their answers can be read on the network; the caller's name,
+    headers and credentials are encrypted all the same.
+    """
     on_loss: Annotated[Literal["reopen", "404"], BeforeValidator(_as_text)] = "reopen"
     """What a session gets whose replica died. `reopen`: another replica restores it, with its subscriptions.
 
