@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import platform
 from contextlib import suppress
+from enum import Enum
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, Info, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 
 from mcproxy import __version__
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import LinkFailure
 from mcproxy.telemetry.fast_metrics import FastCounter, FastHistogram, Tally, counter, gauge, histogram
 
 UNKNOWN: Final = "unknown"
@@ -26,6 +29,10 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 _BYTES: Final = (256, 2**10, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22)
 
 _OWN_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+def _values(labels: type[Enum]) -> str:
+    return ", ".join(label.value for label in labels)
 
 
 class Subjects:
@@ -136,7 +143,11 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         r = self.registry
-        self.requests = counter("mcproxy_requests", "Calls by outcome.", ("upstream", "method", "subject", "outcome"))
+        self.requests = counter(
+            "mcproxy_requests",
+            f"Calls by outcome: ok, input_required, tool_error, or why they failed: {_values(Reason)}.",
+            ("upstream", "method", "subject", "outcome"),
+        )
         self.duration = histogram(
             "mcproxy_request_duration_seconds",
             "Seconds from the arrival of a call to its outcome.",
@@ -177,8 +188,7 @@ class Metrics:
         )
         self.upstream_troubles = Counter(
             "mcproxy_upstream_troubles",
-            "Failed attempts to connect and lost connections, by reason: unreachable, rejected, timeout, "
-            "lost, internal.",
+            f"Failed attempts to connect and lost connections, by reason: {_values(LinkFailure)}.",
             ("upstream", "why"),
             registry=r,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mcproxy.catalog.search.own_tools import DESCRIBE, FIND
 from mcproxy.configuration.schema import SERVER, schema
 from tests.deploy.metrics_table import rows
 from tests.docs.diagrams import ROOT
@@ -16,6 +18,7 @@ from tests.docs.generated import command_names, pages, reference_of
 CODE = re.compile(r"`([^`\n]+)`")
 SECTIONS = ("proxy", "access", "admin", "oauth", "limits", "bridge", "timeouts", "cache", "authentication", "policy")
 SETTING = re.compile(rf"(?:{'|'.join(SECTIONS)})(?:\.[a-z_]+)+")
+BARE = re.compile(r"`([a-z]+(?:_[a-z]+)+)(?:: [^`]*)?`")
 COMMAND = re.compile(r"(?:^|[;&|]\s*)mcproxy ([a-z]+)")
 METRIC = re.compile(r"\bmcproxy_[a-z_]+[a-z]\b(?!\{)|\bmcproxy_[a-z_]+[a-z](?=\{)")
 SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
@@ -35,7 +38,7 @@ def paths() -> set[str]:
                 descend(path, target)
 
     descend("", SERVER)
-    for section in ("proxy", "access", "admin"):
+    for section in ("proxy", "access", "endpoints", "admin", "cluster"):
         target, _ = reference_of(whole["properties"][section])
         assert target is not None
         descend(section, target)
@@ -54,6 +57,20 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     assert [
         name for name in sorted(named - files) if not any(path == name or path.endswith(f".{name}") for path in known)
     ] == []
+
+
+def values() -> set[str]:
+    """Every value of the settings that have a fixed choice of them."""
+    texts = re.findall(r'"(?:enum|const)": (\[.*?\]|".*?")', json.dumps(schema()))
+    return {value for text in texts for value in re.findall(r'"(.*?)"', text)}
+
+
+def test_every_key_that_a_remedy_names_without_its_section_exists() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    remedies = [line.split("` | ", 1)[1] for line in page.splitlines() if line.startswith("| `") and "` | " in line]
+    named = {word for remedy in remedies for word in BARE.findall(remedy)}
+    assert len(named) > 20
+    assert sorted(named - {path.rpartition(".")[2] for path in paths()} - values() - {FIND, DESCRIBE}) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
