@@ -1,4 +1,4 @@
-"""The interface of the gateway's long-lived parts: settings, upstream events, listeners, and a task of their own.
+"""`Component`: a part of the gateway that lives between calls, and what it is told: settings, events, listeners.
 
 `gateway.gateway` has the one list of them, in the order in which they are told. A part overrides what concerns it, and
 declares the sections of the settings and the kinds of events that do: it is told of no other.
