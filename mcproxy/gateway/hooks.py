@@ -139,6 +139,7 @@ class CallHooks(Component):
         await self._retirement.run(lambda: [hook.webhook for hook in self._hooks])
 
     def before(self, handler: Handler) -> Handler:
+        """Asks the hooks of the phase `before` about a call; they let it go on, change its arguments or refuse it."""
         select = _Selection(self._of("before"), self._subject_of)
 
         def asking_before(call: Call) -> Awaitable[Outcome]:
@@ -147,6 +148,7 @@ class CallHooks(Component):
         return asking_before if select.hooks else handler
 
     def after(self, handler: Handler) -> Handler:
+        """Asks the hooks of the phase `after` about a result; they let it pass, change or withhold it."""
         select = _Selection(self._of("after"), self._subject_of)
 
         def asking_after(call: Call) -> Awaitable[Outcome]:

@@ -33,6 +33,7 @@ from mcproxy.settings.section import parse_quantity
 from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
 from tests.docs.diagrams import ROOT, diagram, state_machines, states_of, table_of
+from tests.docs.stages import stages
 from tests.system import works_with
 
 BLOCK: Final = re.compile(r"(<!-- generated: ([\w-]+)(?: ([^\n]*?))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -449,6 +450,7 @@ BLOCKS: Final[dict[str, Callable[[str], str]]] = {
     "metrics": metrics,
     "tests": held_by,
     "state-machines": state_diagrams,
+    "stages": stages,
     "layers": layers,
     "rooms": rooms,
     "way": way,

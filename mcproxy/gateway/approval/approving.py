@@ -154,6 +154,8 @@ class CallApprovals(Component):
         self._generation += 1
 
     def approved(self, handler: Handler) -> Handler:
+        """Holds a call that needs approval until a person gave it, or refuses the call."""
+
         async def approving(call: Call) -> Outcome:
             if call.row.subject is not Subject.TOOL:
                 return await handler(call)

@@ -169,6 +169,8 @@ class InputBridge(Component):
         self._logins.leave(listener)
 
     def bridged(self, handler: Handler) -> Handler:
+        """Has the questions of upstreams answered by the client, whichever eras the two speak."""
+
         def bridging(call: Call) -> Awaitable[Outcome]:
             if not call.row.may_ask:
                 return handler(call)

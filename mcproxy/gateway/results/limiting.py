@@ -89,6 +89,8 @@ class ResultLimits(Component):
         self._specs = _limited(change.settings)
 
     def limited_results(self, handler: Handler) -> Handler:
+        """Shows results that are too large in part, and answers reads of the whole that was kept."""
+
         async def limiting(call: Call) -> Outcome:
             if self._kept.names(call):
                 return self._kept.read(call)

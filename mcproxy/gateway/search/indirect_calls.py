@@ -42,6 +42,8 @@ class IndirectCalls:
         self._note_called = note_called
 
     def unwrapped(self, handler: Handler) -> Handler:
+        """Makes a call through one of the tools of search the call of the tool that it names."""
+
         def unwrapping(call: Call) -> Awaitable[Outcome]:
             if call.row.subject is Subject.TOOL and call.caller.endpoint in self._endpoints:
                 call = unwrap(call)
@@ -50,6 +52,8 @@ class IndirectCalls:
         return unwrapping if self._endpoints else handler
 
     def checked(self, handler: Handler) -> Handler:
+        """Refuses a call that came through another tool of search than its effect wants."""
+
         def checking(call: Call) -> Awaitable[Outcome]:
             if call.row.subject is not Subject.TOOL or call.caller.endpoint not in self._endpoints:
                 return handler(call)
