@@ -59,6 +59,8 @@ class CallSubject(msgspec.Struct, frozen=True):
     """The policy's decision on it with certain arguments, where that was asked for."""
     final: Callable[[Params, Principal], Params] | None = None
     """Makes a caller's arguments those that the upstream gets, where they are others. Raises McpError."""
+    tool: str = ""
+    """Of a task the upstream's own name of the tool whose call became it, where that is known."""
 
 
 class HookVerdict(msgspec.Struct, frozen=True):

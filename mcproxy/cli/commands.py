@@ -236,7 +236,9 @@ def usage_(
     """Sum up the audit log: calls, errors, denials, bytes and estimated tokens, and tools that were never called."""
     from mcproxy.cli.access.usage import usage
 
-    raise typer.Exit(usage(read_settings(config), by=by, since=since, file=file, as_json=as_json))
+    configuration = read_configuration(config)
+    folder = configuration.path.absolute().parent
+    raise typer.Exit(usage(configuration.settings, folder, by=by, since=since, file=file, as_json=as_json))
 
 
 register_setup(commands)

@@ -211,6 +211,8 @@ class _What(msgspec.Struct, omit_defaults=True):
     method: str
     upstream: str | None = None
     subject: str | None = None
+    tool: str | None = None
+    """Of a task: the tool whose call became it."""
     allowed: bool | None = None
     rule: str | None = None
 
@@ -296,7 +298,9 @@ class Lines:
         return b"{%b,%b,%b}\n" % (
             _members(own),
             who(principal.name, principal.roles, record.session, client, caller.version[:MAX_READ], caller.endpoint),
-            self._what(record.method[:MAX_READ], seen.upstream, seen.own[:MAX_READ], seen.decision),
+            self._what(
+                record.method[:MAX_READ], seen.upstream, seen.own[:MAX_READ], seen.tool[:MAX_READ], seen.decision
+            ),
         )
 
     def _of_refusal(self, refused: RefusedCredentials) -> _Refused:
@@ -343,12 +347,13 @@ class Lines:
             )
         )
 
-    def _of_subject(self, method: str, upstream: str, own: str, decision: Decision | None) -> bytes:
+    def _of_subject(self, method: str, upstream: str, own: str, tool: str, decision: Decision | None) -> bytes:
         return _members(
             _What(
                 method=self._clean(method),
                 upstream=upstream or None,
                 subject=self._clean(own) or None,
+                tool=self._clean(tool) or None,
                 allowed=None if decision is None else decision.allowed,
                 rule=None if decision is None or decision.rule is None else str(decision.rule),
             )

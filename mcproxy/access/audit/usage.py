@@ -39,7 +39,10 @@ NONE: Final = "-"
 
 _TOOL_CALLS: Final = frozenset(name for name, row in METHODS.items() if row.subject is Subject.TOOL)
 _FINE: Final = frozenset({"ok", "input_required"})
-_DENIED: Final = "denied"
+_DENIED: Final = frozenset({"denied", "approval_denied"})
+"""Outcomes of calls to which a rule or a person said no."""
+_ROTATED: Final = r"(?:\.\d+|-\d{8}(?:\d\d)?(?:-\d+)?)(?:\.gz)?"
+"""Ends of the names of rotated files: the gateway's own `.1`, and logrotate's, which may be dates. A copy has none."""
 
 
 class AuditLine(msgspec.Struct):
@@ -55,17 +58,19 @@ class AuditLine(msgspec.Struct):
     method: str = NONE
     upstream: str = NONE
     subject: str = NONE
+    tool: str | None = None
     event: str | None = None
 
     @property
-    def tool(self) -> str:
-        """The upstream and its own name of the tool that was called."""
-        return f"{self.upstream}/{self.subject}" if self.method in _TOOL_CALLS else NONE
+    def whose(self) -> str:
+        """The upstream and its own name of the tool that was called, or whose call became the task in question."""
+        own = self.subject if self.method in _TOOL_CALLS else self.tool
+        return NONE if own is None else f"{self.upstream}/{own}"
 
 
 COLUMNS: Final[Mapping[str, Callable[[AuditLine], str]]] = {
     "principal": lambda line: line.principal,
-    "tool": lambda line: line.tool,
+    "tool": lambda line: line.whose,
     "upstream": lambda line: line.upstream,
     "method": lambda line: line.method,
     "endpoint": lambda line: line.endpoint,
@@ -97,8 +102,8 @@ class UsageTotals:
 
     def add(self, line: AuditLine) -> None:
         self.calls += 1
-        self.denials += line.outcome == _DENIED
-        self.errors += line.outcome not in _FINE and line.outcome != _DENIED
+        self.denials += line.outcome in _DENIED
+        self.errors += line.outcome not in _FINE and line.outcome not in _DENIED
         self.bytes_in += line.bytes_in
         self.bytes_out += line.bytes_out
 
@@ -175,9 +180,10 @@ def read_usage(
 def audit_files(file: Path, since: float | None = None) -> list[Path]:
     """An audit log and what was rotated away of it, compressed or not; without files that ended before `since`.
 
+    What is rotated is told by its name (`_ROTATED`): a copy such as `audit.jsonl.bak` does not count.
     Where a file is there compressed and as it was, it is being compressed: the whole one counts.
     """
-    name = re.compile(re.escape(file.name) + r"([.-][\w.-]+)?")
+    name = re.compile(f"{re.escape(file.name)}(?:{_ROTATED})?", re.ASCII)
     found = [path for path in sorted(file.parent.glob(f"{file.name}*")) if name.fullmatch(path.name)]
     whole = [path for path in found if path.suffix != GZIP or path.with_suffix("") not in found]
     return [path for path in whole if path.is_file() and (since is None or path.stat().st_mtime >= since)]

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.access.audit.usage import COLUMNS, UsageReport, UsageTotals, never_called, read_usage
+from mcproxy.catalog.naming import admits
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration import lock
@@ -23,8 +24,11 @@ MAX_SHOWN: Final = 50
 """Rows, and tools that were never called, that a terminal is shown; `--json` has all."""
 
 
-def usage(settings: Settings, *, by: str, since: str | None, file: str | None, as_json: bool) -> int:
-    """Prints the usage in an audit log; `file` stands for the one that is configured."""
+def usage(settings: Settings, folder: Path, *, by: str, since: str | None, file: str | None, as_json: bool) -> int:
+    """Prints the usage in an audit log; `file` stands for the one that is configured, `folder` is the configuration's.
+
+    Raises ConfigurationError for the lock file.
+    """
     log = file or settings.access.audit.file
     if log is None:
         print_err("there is no audit log: set access.audit.file, or name a file with --file")
@@ -43,7 +47,7 @@ def usage(settings: Settings, *, by: str, since: str | None, file: str | None, a
     except OSError as error:
         print_err(f"{log} cannot be read: {error.strerror or type(error).__name__}")
         return ExitCode.INPUT
-    idle = never_called(report, offered(settings))
+    idle = never_called(report, offered(settings, folder))
     if as_json:
         print_json(_document(report, idle))
     else:
@@ -51,14 +55,17 @@ def usage(settings: Settings, *, by: str, since: str | None, file: str | None, a
     return ExitCode.OK if report.total.calls else ExitCode.NOT_FOUND
 
 
-def offered(settings: Settings) -> Iterator[tuple[str, str, int]]:
-    """The tools in the lock file: upstream, own name, and bytes of the definition where the file has it whole."""
-    file = settings.access.pins.file
-    for upstream, approved in (lock.read(Path(file)) if file is not None else {}).items():
-        manifest = approved.manifest
+def offered(settings: Settings, folder: Path) -> Iterator[tuple[str, str, int]]:
+    """The tools in the lock file that are listed: upstream, own name, bytes of the definition where the file has it."""
+    approved = lock.read(Path(settings.access.pins.file or folder / lock.FILE_NAME))
+    for spec in settings.upstreams:
+        if not spec.enabled or spec.name not in approved:
+            continue
+        manifest = approved[spec.name].manifest
         sizes = {} if manifest is None else {_name(entry): len(entry) for entry in manifest.lists.get(Kind.TOOLS, ())}
-        for name in approved.definitions.get(Kind.TOOLS, {}):
-            yield upstream, name, sizes.get(name, 0)
+        for name in approved[spec.name].definitions.get(Kind.TOOLS, {}):
+            if admits(spec.tools, name, as_uri=False):
+                yield spec.name, name, sizes.get(name, 0)
 
 
 def _name(entry: Raw) -> str:

@@ -61,7 +61,11 @@ class SubjectResolver:
             case Subject.TASK:
                 id = parse_text(subject) or ""
                 task = self._task_ids.open(id, call.caller)
-                return CallSubject(own=id) if task is None else CallSubject(task.link.upstream, own=task.id)
+                return (
+                    CallSubject(own=id)
+                    if task is None
+                    else CallSubject(task.link.upstream, own=task.id, tool=task.tool)
+                )
             case Subject.TOOL | Subject.PROMPT | None:
                 return _NOTHING
 

@@ -92,6 +92,12 @@ def test_a_record_holds_caller_subject_decision_and_outcome() -> None:
     assert "the-session-key" not in str(found)
 
 
+def test_of_a_task_the_tool_is_told_whose_call_became_it() -> None:
+    made = replace(record(call("tasks/result"), "7"), seen=CallSubject("gh", own="7", tool="push"))
+    found = written(made)
+    assert (found["subject"], found["tool"]) == ("7", "push")
+
+
 def test_a_failure_says_its_code_and_nothing_of_its_sentence() -> None:
     failed = Failed(ErrorObject(-32602, "secret sauce"), Party.CLIENT, Reason.DENIED)
     end = End(0, 0, "denied", failed)

@@ -53,7 +53,15 @@ def test_calls_are_summed_by_columns() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "errors", "denials"),
-    [("ok", 0, 0), ("input_required", 0, 0), ("denied", 0, 1), ("tool_error", 1, 0), ("timeout", 1, 0)],
+    [
+        ("ok", 0, 0),
+        ("input_required", 0, 0),
+        ("denied", 0, 1),
+        ("approval_denied", 0, 1),
+        ("approval_expired", 1, 0),
+        ("tool_error", 1, 0),
+        ("timeout", 1, 0),
+    ],
 )
 def test_what_was_denied_is_told_from_what_failed(outcome: str, errors: int, denials: int) -> None:
     total = report(line(outcome=outcome)).total
@@ -82,7 +90,8 @@ def log(tmp_path: Path) -> Path:
     file.write_bytes(line() * 2)
     (tmp_path / "audit.jsonl.1").write_bytes(line(bytes_out=7))
     (tmp_path / "audit.jsonl.2.gz").write_bytes(gzip.compress(line(principal="eve", bytes_out=5) * 3))
-    (tmp_path / "audit.jsonlike").write_bytes(line())
+    for other in ("audit.jsonlike", "audit.jsonl.bak", "audit.jsonl.old.gz", "audit.jsonl.1.copy", "audit.jsonl-2"):
+        (tmp_path / other).write_bytes(line())
     return file
 
 
@@ -90,6 +99,21 @@ def test_rotated_and_compressed_files_count_and_others_do_not(log: Path) -> None
     assert [path.name for path in audit_files(log)] == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2.gz"]
     total = read_usage(log, ["principal"]).total
     assert (total.calls, total.bytes_out) == (6, 200 + 7 + 15)
+
+
+@pytest.mark.parametrize(
+    "end", [".1", ".12", ".3.gz", "-20261122", "-20261122.gz", "-2026112212", "-20261122-1795348800"]
+)
+def test_names_that_the_gateway_and_logrotate_give_are_of_rotated_files(tmp_path: Path, end: str) -> None:
+    rotated = tmp_path / f"audit.jsonl{end}"
+    rotated.touch()
+    assert audit_files(tmp_path / "audit.jsonl") == [rotated]
+
+
+def test_a_tasks_result_counts_for_the_tool_whose_call_became_it() -> None:
+    found = report(line(), line(method="tasks/result", subject="task-7", tool="log", bytes_out=5000), by="tool")
+    assert {key: (row.calls, row.bytes_out) for key, row in found.rows.items()} == {("git/log",): (2, 5100)}
+    assert report(line(method="tasks/get", subject="task-7"), by="tool").rows.keys() == {("-",)}
 
 
 def test_a_file_that_ended_earlier_is_not_read(log: Path) -> None:
@@ -168,8 +192,9 @@ audit_lines = st.fixed_dictionaries(
     {"time": st.just(NOON), "bytes_in": st.integers(0, 10**9), "bytes_out": st.integers(0, 10**9)},
     optional={
         **dict.fromkeys(("principal", "client", "endpoint", "upstream", "subject"), texts),
-        "outcome": st.sampled_from(["ok", "denied", "tool_error", "cancelled"]),
-        "method": st.sampled_from(["tools/call", "tools/list", "resources/read"]),
+        "outcome": st.sampled_from(["ok", "denied", "approval_denied", "tool_error", "cancelled"]),
+        "method": st.sampled_from(["tools/call", "tools/list", "resources/read", "tasks/result"]),
+        "tool": texts,
     },
 )
 
@@ -181,7 +206,8 @@ def test_the_rows_add_up_to_the_raw_log_to_the_byte(lines: list[dict[str, Any]],
     assert sum(row.calls for row in rows) == found.total.calls == len(lines)
     for name in ("bytes_in", "bytes_out"):
         assert sum(getattr(row, name) for row in rows) == sum(each[name] for each in lines)
-    assert sum(row.denials for row in rows) == sum(each.get("outcome") == "denied" for each in lines)
+    denied = {"denied", "approval_denied"}
+    assert sum(row.denials for row in rows) == sum(each.get("outcome") in denied for each in lines)
 
 
 def test_tools_that_were_never_called_come_with_what_they_cost() -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.access.usage import usage
+from mcproxy.cli.access.usage import offered, usage
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.settings import Settings
 from tests.access.audit.test_usage import line
+from tests.fakes.upstream import settings_of
 
 LOCK = {
     "lockfile": 1,
@@ -18,16 +19,24 @@ LOCK = {
 }
 
 
+NOWHERE = Path("/nonexistent")
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     (tmp_path / "audit.jsonl").write_bytes(line() * 2 + line(principal="eve", outcome="denied"))
     (tmp_path / "mcproxy.lock").write_text(json.dumps(LOCK))
     access = {"audit": {"file": str(tmp_path / "audit.jsonl")}, "pins": {"file": str(tmp_path / "mcproxy.lock")}}
-    return Settings.model_validate({"access": access})
+    return settings_of({"git": {}}, access)
 
 
 def asked(settings: Settings, by: str = "principal,tool", since: str | None = None, file: str | None = None) -> int:
-    return usage(settings, by=by, since=since, file=file, as_json=False)
+    return usage(settings, NOWHERE, by=by, since=since, file=file, as_json=False)
+
+
+def idle(settings: Settings, folder: Path = NOWHERE) -> list[tuple[str, str]]:
+    """The tools that could have been called."""
+    return [(upstream, name) for upstream, name, _ in offered(settings, folder)]
 
 
 def test_rows_come_as_tabs_with_a_total(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,8 +55,29 @@ def test_tools_of_the_lock_file_that_were_never_called_are_named(
     assert "git/push" in capsys.readouterr().err
 
 
+def test_a_lock_file_beside_the_configuration_is_read_though_nothing_is_pinned(tmp_path: Path) -> None:
+    (tmp_path / "mcproxy.lock").write_text(json.dumps(LOCK))
+    assert idle(settings_of({"git": {}}), tmp_path) == [("git", "log"), ("git", "push")]
+
+
+@pytest.mark.parametrize(
+    ("upstreams", "left"),
+    [
+        ({"git": {"tools": {"exclude": ["pu*"]}}}, [("git", "log")]),
+        ({"git": {"tools": {"include": ["push"]}}}, [("git", "push")]),
+        ({"git": {"enabled": False}}, []),
+        ({"wiki": {}}, []),
+    ],
+)
+def test_tools_that_no_list_has_cost_nothing(
+    tmp_path: Path, upstreams: dict[str, dict[str, object]], left: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "mcproxy.lock").write_text(json.dumps(LOCK))
+    assert idle(settings_of(upstreams), tmp_path) == left
+
+
 def test_json_has_everything(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    assert usage(settings, by="upstream", since=None, file=None, as_json=True) == ExitCode.OK
+    assert usage(settings, NOWHERE, by="upstream", since=None, file=None, as_json=True) == ExitCode.OK
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == [{"upstream": "git", **found["total"]}]
     assert found["total"]["bytes_out"] == 300

@@ -15,7 +15,7 @@ from mcproxy.access.policy import Policy
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import InputRequest, TaskChanged
 from mcproxy.call.errors import Reason
-from mcproxy.call.identity import ANONYMOUS, Caller, Principal
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uri_matching import matcher, readings
@@ -25,7 +25,7 @@ from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE, V2025_06_18, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, Params, parse_object, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.protocol.tasks import EXTENSION, META_RELATED_TASK, related_task
 from mcproxy.sealing import Sealer
 from tests.fakes.upstream import (
@@ -119,6 +119,15 @@ def sent(upstream: FakeUpstream, method: str) -> dict[str, Any]:
 
 
 # From creation to result.
+
+
+async def test_what_is_asked_of_a_task_is_known_by_the_tool_whose_call_became_it() -> None:
+    async with house(core()) as h:
+        await h.ready()
+        caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, endpoint=AGGREGATE)
+        params: Params = {"taskId": raw(await create(h))}
+        found = h.gateway.subject_of(Call(row_of("tasks/result"), params, caller, FakeClient()))
+        assert (found.upstream, found.own, found.tool) == ("a", "1", "slow")
 
 
 async def test_a_task_is_known_to_its_client_by_an_id_of_ours_that_is_always_the_same() -> None:
