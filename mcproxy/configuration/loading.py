@@ -99,9 +99,8 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
     if settings is None:
         raise ConfigurationError(expansion.problems, files)
     warnings = tuple(sorted([*validator.warnings, *expansion.warnings], key=lambda warning: warning.place or START))
-    return Configuration(
-        path, settings, frozenset(expansion.secrets | credentials(settings)), files, warnings, document
-    )
+    secrets = frozenset(expansion.secrets | credentials(settings))
+    return Configuration(path, settings.keeping_secret(secrets), secrets, files, warnings, document)
 
 
 def read_document(path: Path) -> Node:

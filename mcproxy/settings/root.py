@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Iterable
+
+from pydantic import Field, PrivateAttr
 
 from mcproxy.settings.access.approvals import ApprovalSettings
 from mcproxy.settings.access.audit import AuditSettings
@@ -65,3 +67,16 @@ class Settings(Section):
     """Several replicas behind one load balancer. Without `redis` this is the only replica."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     """The servers behind the gateway, in the order of the file."""
+
+    _secrets: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The values in it that nobody is shown (requirement R44), as far as the file that it came from says so."""
+        return self._secrets
+
+    def keeping_secret(self, values: Iterable[str]) -> Settings:
+        """These settings with such values."""
+        kept = self.model_copy()
+        kept._secrets = frozenset(values)
+        return kept

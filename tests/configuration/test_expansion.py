@@ -71,5 +71,6 @@ proxy: {host: "${S}", port: "${S}", log_level: "${S}"}
 
 def test_r44_the_secrets_of_a_file_are_known(tmp_path: Path) -> None:
     text = 'mcpServers: {x: {url: "http://h/?key=${KEY}", headers: {Authorization: "Bearer tok-123"}}}'
-    secrets = configure(tmp_path, text, {"KEY": SENTINEL}).secrets
-    assert {SENTINEL, "tok-123", "Bearer tok-123"} <= secrets
+    configuration = configure(tmp_path, text, {"KEY": SENTINEL})
+    assert {SENTINEL, "tok-123", "Bearer tok-123"} <= configuration.secrets
+    assert configuration.settings.secrets == configuration.secrets

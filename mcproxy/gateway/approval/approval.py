@@ -17,11 +17,14 @@ from msgspec import Raw
 from mcproxy.call.calls import Failed
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Party, Reason
+from mcproxy.gateway.approval.legible import abridged, legible
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first_level, raw
 from mcproxy.settings.access.policy import Approver
 
-MAX_SHOWN: Final = 2000
-"""Characters of the arguments that a person is shown."""
+MAX_ASKED: Final = 4000
+"""Characters of the arguments in the form that a caller is shown: its client has the whole."""
+MAX_SHOWN: Final = 200_000
+"""Characters of the arguments that an operator is shown."""
 APPROVE: Final = "approve"
 """The field of the form."""
 
@@ -136,7 +139,10 @@ class Approval(msgspec.Struct, eq=False):
     subject: ApprovalSubject
     approver: Approver
     name: str
+    given: Raw
+    """The arguments as the caller gave them, in the names that it knows."""
     arguments: Raw
+    """Those that the upstream gets, with secrets of the configuration masked."""
     asked_at: float
     """A Unix time in seconds."""
     expires: float
@@ -183,16 +189,18 @@ class Approval(msgspec.Struct, eq=False):
 
     @property
     def shown_arguments(self) -> str:
-        """The arguments, as a person reads them."""
-        text = bytes(self.arguments).decode(errors="replace")
-        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ... ({len(text)} characters)"
+        """The arguments that the upstream gets, as an operator reads them."""
+        return abridged(legible(self.arguments), MAX_SHOWN)
 
     @property
     def question(self) -> InputRequest:
-        """The form by which a caller is asked (elicitation/create)."""
+        """The form by which a caller is asked (elicitation/create).
+
+        It shows what the caller gave: what else the upstream gets is not for the caller (requirement R44).
+        """
         message = (
             f"Approve this call? The tool {self.name} of the server {self.subject.upstream} would be called with: "
-            f"{self.shown_arguments}"
+            f"{abridged(legible(self.given), MAX_ASKED)}"
         )
         field = {"type": "boolean", "title": "Approve this call", "description": "Made once, with these arguments."}
         schema = {"type": "object", "properties": {APPROVE: field}, "required": [APPROVE]}

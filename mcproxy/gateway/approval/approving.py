@@ -37,6 +37,7 @@ from mcproxy.gateway.approval.approval import (
     event_of,
     payload,
 )
+from mcproxy.gateway.approval.legible import masked
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.approvals import Refetch
 from mcproxy.gateway.listings.keys import ListKey
@@ -58,6 +59,7 @@ from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.settings import Access, Settings
 from mcproxy.settings.access.approvals import ApprovalSettings
 from mcproxy.settings.access.policy import Approver
+from mcproxy.telemetry.logs import masking
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -124,6 +126,7 @@ class CallApprovals(Component):
         self._retirement = Retirement()
         self._sleep = sleep
         self._clock = clock
+        self._mask = masking(settings.secrets)
         self._generation = 0
         self._waiting: dict[str, Approval] = {}
         self._rounds: dict[str, tuple[ApprovalSubject, float]] = {}
@@ -137,6 +140,7 @@ class CallApprovals(Component):
 
         It is also void where its upstream was made anew: that may be another server under the same name.
         """
+        self._mask = masking(change.settings.secrets)
         if change.settings.access != self._access:
             self._adopt(change.settings.access)
         for approval in self._waiting.values():
@@ -166,7 +170,7 @@ class CallApprovals(Component):
                 route = self._route(call)
             if route is None or not route.may_need_approval:
                 return await handler(call)
-            arguments = self._arguments(route, call)
+            arguments = _final(route, call)
             decision = route.subject.decision or (route.subject.judge(arguments) if route.subject.judge else None)
             if decision is None or not decision.allowed or decision.approve is None:
                 return await handler(call)
@@ -226,18 +230,6 @@ class CallApprovals(Component):
         name = parse_text(call.params.get("name", b""))
         return None if name is None else self._catalogue.routes(call.caller).find(Kind.TOOLS, name)
 
-    def _arguments(self, route: ExposedRoute, call: Call) -> Params:
-        """Those that the upstream gets, by which the policy decides. Raises McpError where callers may not send them.
-
-        What is no object is judged as none: the router refuses it.
-        """
-        try:
-            arguments = parse_object(call.params.get("arguments", b"{}"))
-        except InvalidMessage:
-            arguments = {}
-        final = route.subject.final
-        return arguments if final is None else final(arguments, call.caller.principal)
-
     def _subject(self, route: ExposedRoute, call: Call, arguments: Params) -> ApprovalSubject:
         return ApprovalSubject(
             call.caller.principal.name,
@@ -260,7 +252,11 @@ class CallApprovals(Component):
         now = self._clock()
         id = secrets.token_urlsafe(12)
         holds = partial(self._holds, subject, call)
-        return Approval(id, subject, approver, route.shown.key, raw(arguments), now, now + limits.timeout, holds)
+        rules = route.shown.arguments
+        fixed = () if rules is None else rules.fixed.keys()
+        shown = raw(masked(arguments, fixed, self._mask))
+        name, given = route.shown.key, raw(_given(call))
+        return Approval(id, subject, approver, name, given, shown, now, now + limits.timeout, holds)
 
     async def _ask(self, approval: Approval, call: Call) -> Failed | None:
         """Waits for the decision; None where the call may be sent, now and once. Raises McpError."""
@@ -335,7 +331,7 @@ class CallApprovals(Component):
         """Whether the call would still be the one that was approved, after all that happened meanwhile."""
         route = self._route(call)
         try:
-            return route is not None and self._subject(route, call, self._arguments(route, call)) == subject
+            return route is not None and self._subject(route, call, _final(route, call)) == subject
         except McpError:
             return False  # its caller may not send these arguments any more
 
@@ -390,6 +386,20 @@ def _check_askable(call: Call) -> None:
     stateless = call.caller.version in STATELESS_VERSIONS
     code = MISSING_CLIENT_CAPABILITY if stateless else INVALID_REQUEST
     raise McpError(code, sentence, {"requiredCapabilities": missing}, reason=Reason.APPROVAL_WITHDRAWN)
+
+
+def _given(call: Call) -> Params:
+    """The arguments of a call in its caller's names. What is no object is judged as none: the router refuses it."""
+    try:
+        return parse_object(call.params.get("arguments", b"{}"))
+    except InvalidMessage:
+        return {}
+
+
+def _final(route: ExposedRoute, call: Call) -> Params:
+    """Those that the upstream gets, by which the policy decides. Raises McpError where callers may not send them."""
+    final = route.subject.final
+    return _given(call) if final is None else final(_given(call), call.caller.principal)
 
 
 def _digest(data: bytes) -> str:

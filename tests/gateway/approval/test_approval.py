@@ -7,6 +7,7 @@ from collections import deque
 import pytest
 
 from mcproxy.gateway.approval.approval import (
+    MAX_ASKED,
     MAX_SHOWN,
     TRANSITIONS,
     Approval,
@@ -22,8 +23,9 @@ from tests.fakes.upstream import decoded
 SUBJECT = ApprovalSubject("alice", "files", "rm", "digest", "entry", 1)
 
 
-def approval(arguments: object = None) -> Approval:
-    return Approval("1", SUBJECT, "caller", "files__rm", raw(arguments or {"path": "/a"}), 1.0, 2.0, lambda: True)
+def approval(given: object = None, final: object = None) -> Approval:
+    given = given or {"path": "/a"}
+    return Approval("1", SUBJECT, "caller", "files__rm", raw(given), raw(final or given), 1.0, 2.0, lambda: True)
 
 
 def way_to(state: ApprovalState) -> list[ApprovalEvent]:
@@ -65,11 +67,36 @@ def test_nothing_but_a_plain_yes_approves(answer: object, event: ApprovalEvent) 
     assert event_of(raw(answer)) is event
 
 
-def test_a_person_is_shown_the_tool_and_its_arguments_which_are_cut() -> None:
-    question = decoded(approval({"path": "x" * 10_000}).question.params)
-    assert '{"path":"xxx' in str(question["message"])
-    assert "(10011 characters)" in str(question["message"])
-    assert len(str(question["message"])) < MAX_SHOWN + 300
+HIDDEN_TAIL = {"path": "A" * 2500 + "; rm -rf /"}
+
+
+def test_a_caller_is_shown_what_it_gave_and_an_operator_what_the_upstream_gets() -> None:
+    one = approval({"to": "a"}, {"path": "a", "depth": 1})
+    message = decoded(one.question.params)["message"]
+    assert message == ('Approve this call? The tool files__rm of the server files would be called with: {"to":"a"}')
+    assert one.shown_arguments == '{"path":"a","depth":1}'
+
+
+def test_what_stands_behind_a_long_beginning_is_shown_to_who_approves() -> None:
+    one = approval(HIDDEN_TAIL)
+    assert "; rm -rf /" in str(decoded(one.question.params)["message"])
+    assert "; rm -rf /" in one.shown_arguments
+
+
+def test_of_what_is_too_long_for_a_form_a_caller_is_told_how_much_is_left_out() -> None:
+    one = approval({"path": "A" * 10_000 + "; rm -rf /"})
+    message = str(decoded(one.question.params)["message"])
+    assert "[... 6021 of 10021 characters are left out here; SHA-256 of all: " in message
+    assert message.endswith('; rm -rf /"}')
+    assert len(message) < MAX_ASKED + 300
+    assert "A" * 10_000 in one.shown_arguments, "an operator is shown the whole"
+    assert len(approval({"path": "A" * 2 * MAX_SHOWN}).shown_arguments) < MAX_SHOWN + 300
+
+
+def test_what_cannot_be_seen_in_arguments_is_shown_as_escapes() -> None:
+    one = approval({"path": "/a\u202e\u200b"})
+    assert "/a\\u202e\\u200b" in str(decoded(one.question.params)["message"])
+    assert one.shown_arguments == '{"path":"/a\\u202e\\u200b"}'
 
 
 def test_the_webhook_is_told_what_is_to_be_decided() -> None:
