@@ -20,6 +20,7 @@ SCENARIOS: Final = {
     "configuration/test_oauth.py": "one section of a configuration through all that reads it",
     "downstream/test_sdk.py": "the official SDK's clients, over each transport",
     "gateway/approval/test_changed_calls.py": "calls that change while a person is asked, through all of the gateway",
+    "gateway/approval/test_secret_arguments.py": "what the settings add to a call, and who approves sees of it",
     "gateway/test_argument_overrides.py": "overridden arguments, through all of the gateway",
     "gateway/test_credentials.py": "callers with credentials of their own, through all of the gateway",
     "gateway/test_extensions.py": "extensions that nobody knows, through all of the gateway",

@@ -1,8 +1,9 @@
 """Hooks: services of the operator's that are asked about calls before they are sent, or about their results.
 
 Two stages of the pipeline, each absent where no hook has its phase; a call that none selects goes straight on. A call
-that a hook changed goes through policy, overrides and approval like any other. Asks only about calls that the policy
-allows; keeps nothing of them.
+that a hook changed goes through policy, overrides and approval like any other. The result of a tool is judged by
+whichever call it comes back: that of the tool, or one about the task that this became. Asks only about calls that the
+policy allows; keeps nothing of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, Hoo
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -35,7 +37,8 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, Subject
+from mcproxy.protocol.tasks import TASK_ID
 from mcproxy.settings import Settings
 from mcproxy.settings.access.hooks import HookSettings
 from mcproxy.telemetry.metrics import Metrics
@@ -50,7 +53,9 @@ MAX_REMEMBERED: Final = 256
 """Characters of such a subject's name."""
 
 _ARGUMENTS: Final = "arguments"
-_KINDS: Final = {"tools/call": Kind.TOOLS, "prompts/get": Kind.PROMPTS, "resources/read": Kind.RESOURCES}
+_TOOL_CALL: Final = "tools/call"
+_RESULT: Final = "result"
+_KINDS: Final = {_TOOL_CALL: Kind.TOOLS, "prompts/get": Kind.PROMPTS, "resources/read": Kind.RESOURCES}
 _MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "messages", "contents", "description"})
 """The members of a result that a hook may replace; it sees the others as they are."""
 
@@ -73,34 +78,60 @@ class _Hook:
 class _Selected(NamedTuple):
     hooks: tuple[_Hook, ...]
     subject: CallSubject
+    method: str
+    """What its hooks are told that the call is."""
 
 
 class _Selection:
-    """Finds the hooks of one phase that are to be asked about a call. Remembers the latest subjects."""
+    """Finds the hooks of one phase that are to be asked about a call. Remembers the latest subjects.
 
-    def __init__(self, hooks: tuple[_Hook, ...], subject_of: CallSubjects) -> None:
+    With `task_of`, calls about a task that give the result of a tool count as calls of that tool.
+    """
+
+    def __init__(
+        self,
+        hooks: tuple[_Hook, ...],
+        subject_of: CallSubjects,
+        task_of: Callable[[Call], Task | None] = lambda call: None,
+    ) -> None:
         self.hooks: Final = hooks
         self._subject_of = subject_of
+        self._task_of = task_of
         self._concerned = lru_cache(REMEMBERED)(self._find)
 
     def passes(self, call: Call) -> bool:
         """Whether it is known that no hook is to be asked about a call."""
-        return call.row.name not in _KINDS or (self(call) is None and call.notes.subject is not None)
+        if call.row.name in _KINDS:
+            return self(call) is None and call.notes.subject is not None
+        return call.row.subject is not Subject.TASK or self(call) is None
 
     def __call__(self, call: Call) -> _Selected | None:
         """None where no hook is to be asked, as far as is known: what is not listed yet has another name upstream."""
         method = call.row.name
+        if call.row.subject is Subject.TASK:
+            task = self._task_of(call)
+            return None if task is None else self._selected(_TOOL_CALL, _tool_of(task))
         if method not in _KINDS:
             return None
-        subject = call.notes.subject or self._subject_of(call)
+        return self._selected(method, call.notes.subject or self._subject_of(call))
+
+    def _selected(self, method: str, subject: CallSubject) -> _Selected | None:
         if not subject.upstream or subject.kind is None:
             return None
-        find = self._concerned if len(subject.own) <= MAX_REMEMBERED else self._find
-        hooks = find(method, subject.upstream, subject.own)
-        return _Selected(hooks, subject) if hooks else None
+        hooks = self.find(method, subject.upstream, subject.own)
+        return _Selected(hooks, subject, method) if hooks else None
+
+    def find(self, method: str, upstream: str, own: str) -> tuple[_Hook, ...]:
+        """The hooks for what an upstream itself calls `own`."""
+        find = self._concerned if len(own) <= MAX_REMEMBERED else self._find
+        return find(method, upstream, own)
 
     def _find(self, method: str, upstream: str, own: str) -> tuple[_Hook, ...]:
         return tuple(hook for hook in self.hooks if hook.concerns(method, upstream, own))
+
+
+def _tool_of(task: Task) -> CallSubject:
+    return CallSubject(task.link.upstream, Kind.TOOLS, task.tool)
 
 
 class CallHooks(Component):
@@ -115,13 +146,16 @@ class CallHooks(Component):
         self,
         settings: Settings,
         subject_of: CallSubjects,
+        task_ids: TaskIds,
         find_late: Callable[[Call], Awaitable[object]],
         metrics: Metrics,
     ) -> None:
         self._subject_of = subject_of
+        self._task_ids = task_ids
         self._find_late = find_late
         self._metrics = metrics
         self._hooks: tuple[_Hook, ...] = ()
+        self._after = _Selection((), subject_of)
         self._retirement = Retirement()
         self._take(settings)
 
@@ -134,6 +168,7 @@ class CallHooks(Component):
         wanted = settings.access.hooks
         self._hooks = tuple(known.get(each) or _Hook(each, SignedWebhook(each)) for each in wanted)
         self._retirement.take(hook.webhook for each, hook in known.items() if each not in wanted)
+        self._after = _Selection(self._of("after"), self._subject_of, self._task_ids.of)
 
     async def run(self) -> None:
         await self._retirement.run(lambda: [hook.webhook for hook in self._hooks])
@@ -149,12 +184,16 @@ class CallHooks(Component):
 
     def after(self, handler: Handler) -> Handler:
         """Asks the hooks of the phase `after` about a result; they let it pass, change or withhold it."""
-        select = _Selection(self._of("after"), self._subject_of)
+        select = self._after
 
         def asking_after(call: Call) -> Awaitable[Outcome]:
             return handler(call) if select.passes(call) else self._ask_after(handler, call, select)
 
         return asking_after if select.hooks else handler
+
+    def withholds(self, upstream: str, tool: str) -> bool:
+        """Whether results of a tool may go nowhere before a hook has judged them."""
+        return any(hook.settings.mode == "enforce" for hook in self._after.find(_TOOL_CALL, upstream, tool))
 
     async def _ask_before(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
         if call.notes.subject is None:
@@ -163,7 +202,7 @@ class CallHooks(Component):
         selected = select(call)
         if selected is not None and _is_allowed(call, selected.subject):
             for hook in selected.hooks:
-                verdict, body = await self._ask(hook, call, _told(hook, call, selected.subject))
+                verdict, body = await self._ask(hook, call, _told(hook, call, selected))
                 if verdict == "deny":
                     return _denied(call)
                 if verdict == "change":
@@ -173,19 +212,16 @@ class CallHooks(Component):
     async def _ask_after(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
         outcome = await handler(call)
         selected = select(call)
-        if not isinstance(outcome, Complete) or selected is None or not _is_allowed(call, selected.subject):
+        result = _result(call, outcome)
+        if result is None or selected is None or not _is_allowed(call, selected.subject):
             return outcome
         for hook in selected.hooks:
-            payload = {**_told(hook, call, selected.subject), "result": raw(outcome.result)}
-            verdict, body = await self._ask(hook, call, payload)
+            verdict, body = await self._ask(hook, call, {**_told(hook, call, selected), _RESULT: result})
             if verdict == "deny":
                 return _denied(call)
             if verdict == "change":
-                result = parse_object(body["result"])
-                kept = {key: value for key, value in outcome.result.items() if key not in _MEMBERS}
-                changed = {key: value for key, value in result.items() if key in _MEMBERS}
-                is_error = bytes(changed.get("isError", b"")) == b"true"
-                outcome = replace(outcome, result={**kept, **changed}, is_error=is_error, findings=None)
+                result = _changed(result, parse_object(body[_RESULT]))
+                outcome = _with_result(call, outcome, result)
         return outcome
 
     def _of(self, phase: str) -> tuple[_Hook, ...]:
@@ -203,7 +239,7 @@ class CallHooks(Component):
             else:
                 decision = parse_text(answer.get("decision", b"")) or ""
                 reason = (parse_text(answer.get("reason", b'""')) or "")[:MAX_REASON]
-                body = _body(decision, answer, settings)
+                body = _body(decision, answer, settings, call)
         except WebhookFailed as failed:
             decision = "failed"
             log.warning("a hook failed", url=settings.url, why=str(failed), fail=settings.fail)
@@ -229,13 +265,42 @@ def _is_allowed(call: Call, subject: CallSubject) -> bool:
     return subject.judge(final).allowed
 
 
-def _told(hook: _Hook, call: Call, subject: CallSubject) -> Params:
+def _result(call: Call, outcome: Outcome) -> Raw | None:
+    """The result that a call brings, be it that of a task in the task's state; None where it brings none."""
+    if not isinstance(outcome, Complete):
+        return None
+    return outcome.result.get(_RESULT) if _describes_task(call) else raw(outcome.result)
+
+
+def _with_result(call: Call, outcome: Outcome, result: Raw) -> Outcome:
+    """`outcome` with another result in its place."""
+    assert isinstance(outcome, Complete)
+    if _describes_task(call):
+        return replace(outcome, result={**outcome.result, _RESULT: result}, findings=None)
+    members = parse_object(result)
+    is_error = bytes(members.get("isError", b"")) == b"true"
+    return replace(outcome, result=members, is_error=is_error, findings=None)
+
+
+def _describes_task(call: Call) -> bool:
+    """Whether what is answered is the state of a task, and no result of a tool."""
+    return call.row.subject is Subject.TASK and not call.row.may_fail
+
+
+def _changed(result: Raw, members: Params) -> Raw:
+    """A result with what a hook may change of it."""
+    kept = {key: value for key, value in object_or_empty(result).items() if key not in _MEMBERS}
+    return raw({**kept, **{key: value for key, value in members.items() if key in _MEMBERS}})
+
+
+def _told(hook: _Hook, call: Call, selected: _Selected) -> Params:
     """What a service is told of a call."""
+    subject = selected.subject
     principal = call.caller.principal
     told = first_level(
         {
             "type": hook.settings.phase,
-            "method": call.row.name,
+            "method": selected.method,
             "upstream": subject.upstream,
             "subject": subject.own,
             "principal": principal.name,
@@ -243,23 +308,25 @@ def _told(hook: _Hook, call: Call, subject: CallSubject) -> Params:
             "endpoint": call.caller.endpoint,
         }
     )
+    if call.row.subject is Subject.TASK:
+        return {**told, "task": call.params[TASK_ID]}
     return {**told, _ARGUMENTS: call.params[_ARGUMENTS]} if _ARGUMENTS in call.params else told
 
 
-def _body(decision: str, answer: Params, settings: HookSettings) -> Params:
+def _body(decision: str, answer: Params, settings: HookSettings, call: Call) -> Params:
     """What a decision comes with. Raises WebhookFailed where it is none of the three, or lacks what it needs."""
     if decision not in {"allow", "deny", "change"}:
         raise WebhookFailed("its decision is not allow, deny or change")
     if decision != "change":
         return {}
-    member = _ARGUMENTS if settings.phase == "before" else "result"
+    member = _ARGUMENTS if settings.phase == "before" else _RESULT
     try:
         body = parse_object(answer.get("body", Raw(b"null")))
     except InvalidMessage as error:
         raise WebhookFailed("its decision is change, and it has no body") from error
     if member not in body or not is_object(body[member]):
         raise WebhookFailed(f"its decision is change, and its body has no object {member!r}")
-    if settings.phase == "before" and "resources/read" in settings.on:
+    if settings.phase == "before" and call.row.subject is Subject.RESOURCE:
         raise WebhookFailed("its decision is change, and a read has no arguments")
     return body
 

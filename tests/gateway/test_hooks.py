@@ -16,12 +16,14 @@ import pytest
 from aiohttp import web
 
 from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import TaskChanged
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.gateway.tasks.test_relay import DECLARED, TOLD, core, create, described, extended, made
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -208,6 +210,121 @@ async def test_prompts_and_reads_can_be_selected_too() -> None:
             ("prompts/get", "ask"),
             ("resources/read", "file:///a/b"),
         ]
+
+
+async def test_a_hook_on_several_methods_may_change_those_of_its_calls_that_have_arguments() -> None:
+    on = ["tools/call", "prompts/get", "resources/read"]
+    async with service() as it, gateway({"url": it.url, "on": on}) as h:
+        h["up"].answers["prompts/get"] = lambda call: complete(messages=[])
+        h["up"].answers["resources/read"] = lambda call: complete(contents=[])
+        h["up"].list_changed(Kind.PROMPTS, [{"name": "ask"}])
+        await quiet()
+        it.answer = lambda told: {"decision": "change", "body": {"arguments": {"path": "/a/safe"}}}
+        await rm(h)
+        await h.call("prompts/get", name="up__ask", arguments={"path": "/b"})
+        assert [decoded(call.params)["arguments"] for call in h["up"].calls if "arguments" in call.params] == [
+            {"path": "/a/safe"},
+            {"path": "/a/safe"},
+        ]
+        assert "could not be made" in error(await h.call("resources/read", uri="up+file:///b")).message
+        assert h["up"].count("resources/read") == 0
+
+
+# The result of a tool that comes from a task
+
+
+@asynccontextmanager
+async def tasks(up: FakeUpstream, **hook: object) -> AsyncIterator[House]:
+    options = {"secret": SECRET, "timeout": GUARD, "phase": "after", **hook}
+    async with house(up, access={"hooks": [options]}, sleep=anyio.sleep) as h:
+        await h.ready()
+        await quiet()
+        yield h
+
+
+def scanned(told: Any) -> object:
+    """Denies what holds the text."""
+    return {"decision": "deny" if "secret-data" in json.dumps(told["result"]) else "allow", "reason": "a secret"}
+
+
+async def test_the_result_of_a_task_is_judged_as_that_of_its_tool() -> None:
+    up = core()
+    up.answers["tasks/result"] = lambda call: complete(content=[{"type": "text", "text": "secret-data"}])
+    async with service() as it, tasks(up, url=it.url, tools=["slow"]) as h:
+        it.answer = scanned
+        id = await create(h)
+        refusal = error(await h.call("tasks/result", taskId=id))
+        assert refusal.message == "this call was denied by a check of the gateway: a secret"
+        assert it.told[-1] == {
+            "type": "after", "method": "tools/call", "upstream": "a", "subject": "slow", "principal": "anonymous",
+            "roles": [], "endpoint": "", "task": id, "result": {"content": [{"type": "text", "text": "secret-data"}]},
+        }  # fmt: skip
+        it.answer = lambda told: {"decision": "change", "body": {"result": {"content": [], "isError": True}}}
+        outcome = await h.call("tasks/result", taskId=id)
+        assert decoded(outcome) == {"content": [], "isError": True}
+        assert isinstance(outcome, Complete)
+        assert outcome.is_error
+
+
+async def test_the_result_in_the_state_of_a_task_is_judged_as_that_of_its_tool() -> None:
+    up = extended()
+    up.answers["tasks/get"] = lambda call: complete(
+        resultType="complete",
+        result={"content": [{"type": "text", "text": "secret-data"}], "_meta": {"k": 1}},
+        **described("1", "completed"),
+    )
+    up.answers["tasks/cancel"] = up.answers["tasks/get"]
+    async with service() as it, tasks(up, url=it.url) as h:
+        it.answer = scanned
+        who: dict[str, Any] = {"version": LATEST, "capabilities": DECLARED}
+        id = await made(h, **who)
+        for method in ("tasks/get", "tasks/cancel"):
+            refusal = error(await h.call(method, taskId=id, **who))
+            assert refusal.message == "this call was denied by a check of the gateway: a secret"
+        it.answer = lambda told: {"decision": "change", "body": {"result": {"content": []}}}
+        state = decoded(await h.call("tasks/get", taskId=id, **who))
+        assert state["result"] == {"content": [], "_meta": {"k": 1}}
+        assert (state["taskId"], state["status"]) == (id, "completed")
+
+
+@pytest.mark.parametrize("result", ["secret-data", ["secret-data"]])
+async def test_what_a_task_gives_as_its_result_is_judged_though_it_is_no_result(result: object) -> None:
+    up = extended()
+    up.answers["tasks/get"] = lambda call: complete(result=result, **described("1", "completed"))
+    async with service() as it, tasks(up, url=it.url) as h:
+        it.answer = scanned
+        who: dict[str, Any] = {"version": LATEST, "capabilities": DECLARED}
+        assert "denied by a check" in error(await h.call("tasks/get", taskId=await made(h, **who), **who)).message
+
+
+async def test_a_task_without_a_result_yet_and_one_that_no_hook_selects_are_told_to_none() -> None:
+    async with service() as it, tasks(core(), url=it.url, tools=["other"]) as h:
+        await h.call("tasks/result", taskId=await create(h))
+        assert it.told == []
+    async with service() as it, tasks(core(), url=it.url) as h:
+        await h.call("tasks/get", taskId=await create(h))
+        assert [told["type"] for told in it.told] == ["after"], "of the call that became the task"
+        assert error(await h.call("tasks/result", taskId="made up")).message == "Task not found"
+
+
+@pytest.mark.parametrize(("mode", "fail", "delivered"), [("enforce", "closed", False), ("enforce", "open", True)])
+async def test_of_a_hook_that_fails_the_result_of_a_task_is_told_or_not_as_the_settings_say(
+    mode: str, fail: str, delivered: bool
+) -> None:
+    async with service() as it, tasks(core(), url=it.url, mode=mode, fail=fail) as h:
+        id = await create(h)
+        it.answer = lambda told: {}
+        assert isinstance(await h.call("tasks/result", taskId=id), Complete) is delivered
+
+
+@pytest.mark.parametrize(("mode", "heard"), [("enforce", 1), ("audit", 2)])
+async def test_a_result_that_a_hook_has_to_judge_is_not_told_by_a_notification(mode: str, heard: int) -> None:
+    async with service() as it, tasks(core(), url=it.url, mode=mode) as h:
+        listener = h.listener()
+        await create(h, listener=listener)
+        for members in ({"status": "working"}, {"status": "completed", "result": {"content": []}}):
+            h["a"].announce(TaskChanged("1", TOLD, first_level({**described("1"), **members})))
+        assert len([change for change in listener.changes if isinstance(change, TaskChanged)]) == heard
 
 
 async def test_what_hooks_said_is_in_the_audit(tmp_path: Path) -> None:

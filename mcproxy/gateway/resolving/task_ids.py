@@ -12,14 +12,15 @@ from typing import Final
 
 import msgspec
 
+from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, parse_text, raw
+from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.protocol.tasks import NEEDED, UNDECLARED, Dialect, dialect, offer
 from mcproxy.sealing import Sealer, Unsealable
 
@@ -61,6 +62,12 @@ class TaskIds:
             return None
         task = Task(LinkKey(sealed.upstream, sealed.owner), sealed.id, sealed.tool)
         return task if self.reaches(caller, task) else None
+
+    def of(self, call: Call) -> Task | None:
+        """The task that a call is about; None where it is about none that its caller could reach."""
+        if call.row.subject is not Subject.TASK or call.row.subject_key is None:
+            return None
+        return self.open(parse_text(call.params.get(call.row.subject_key, b"")) or "", call.caller)
 
     def reaches(self, caller: Caller, task: Task) -> bool:
         """Whether `caller`, whose task it was, may use it now."""

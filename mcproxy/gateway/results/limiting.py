@@ -34,7 +34,7 @@ from mcproxy.gateway.results.shortening import (
 from mcproxy.protocol.envelope import META, STRUCTURED
 from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
 from mcproxy.protocol.json_bounds import TooMany, parse_array
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, parse_text, raw, size_of
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, raw, size_of
 from mcproxy.protocol.methods import Kind, Shape, Subject
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
@@ -137,8 +137,8 @@ class ResultLimits(Component):
 
     def _tool(self, call: Call) -> tuple[str, str] | None:
         """The upstream and its own name of the tool whose result this is."""
-        if call.row.subject is Subject.TASK and call.row.subject_key is not None:
-            task = self._task_ids.open(parse_text(call.params.get(call.row.subject_key, b"")) or "", call.caller)
+        if call.row.subject is Subject.TASK:
+            task = self._task_ids.of(call)
             return None if task is None else (task.link.upstream, task.tool)
         label = call.notes.label
         route = None if label is None else self._catalogue.routes(call.caller).find(Kind.TOOLS, label[1])

@@ -51,18 +51,28 @@ SendToUpstream = Callable[[Target, Call], Awaitable[Outcome]]
 
 
 class TaskRelay(Component):
-    """`call` makes a call whose target is known; `send` carries it to its upstream and back."""
+    """`call` makes a call whose target is known; `send` carries it to its upstream and back.
+
+    `withholds` says whether results of an upstream's tool may only be had by asking for them.
+    """
 
     heeds = frozenset({TaskChanged})
 
     def __init__(
-        self, catalogue: Catalogue, ids: TaskIds, registry: TaskRegistry, listeners: Listeners, send: SendToUpstream
+        self,
+        catalogue: Catalogue,
+        ids: TaskIds,
+        registry: TaskRegistry,
+        listeners: Listeners,
+        send: SendToUpstream,
+        withholds: Callable[[str, str], bool],
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
         self._registry = registry
         self._listeners = listeners
         self._send = send
+        self._withholds = withholds
 
     def on_event(self, event: UpstreamEvent) -> None:
         match event:
@@ -75,12 +85,19 @@ class TaskRelay(Component):
         """Passes a task's new state to the sessions that know the task, each in its own id, and to no other."""
         for listener, task in self._registry.holders(Task(link, change.id)).items():
             caller = listener.caller
-            if not self._ids.reaches(caller, task):
+            if not self._ids.reaches(caller, task) or self._is_withheld(task, change.params):
                 continue
             state = self._ids.rewriter(link, caller, task.tool).task(change.params)
             params = _exposed(self._catalogue.layout(caller).space(link.upstream), state)
             told = TaskChanged(self._ids.seal(task, caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
+
+    def _is_withheld(self, task: Task, state: Params) -> bool:
+        """Whether a state holds a result that has to be judged first: its client asks for it, as it has to be able to.
+
+        tasks extension: clients "MUST NOT rely" on being told.
+        """
+        return "result" in state and self._withholds(task.link.upstream, task.tool)
 
     def call(self, target: Target, call: Call) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
