@@ -146,7 +146,7 @@ def _resolved(schema: object) -> Schema:
 
 def _check_references(schema: object) -> None:
     """Raises UnsupportedSchema for a reference that an override might turn: any but to a definition."""
-    for node in _schemas(schema):
+    for node in subschemas(schema):
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in node:
                 _target(node[keyword])
@@ -161,7 +161,8 @@ def _target(reference: object) -> str:
     return reference
 
 
-def _schemas(root: object) -> Iterator[Schema]:
+def subschemas(root: object) -> Iterator[Schema]:
+    """The objects that are schemas within a schema, itself among them."""
     pending = [root]
     while pending:
         node = pending.pop()

@@ -36,6 +36,7 @@ from mcproxy.catalog.uri_matching import flaw, matcher, readings
 from mcproxy.catalog.uris import canonical
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
+from mcproxy.gateway.results.structured import shortened_arrays
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers
 from mcproxy.protocol.jsonrpc import (
     MAX_BATCH,
@@ -169,6 +170,35 @@ def test_a_batch_of_few_large_messages_is_read() -> None:
     batch = parse_batch(b'[{"jsonrpc":"2.0","method":"a","params":{"a":[%b1]}}]' % (b"1," * 50_000))
     assert batch is not None
     assert len(batch) == 1
+
+
+# Structured content of results over their limit
+
+
+def in_fields(text: bytes, fields: int) -> bytes:
+    return b"{" + b",".join(b'"a%d":%b' % (field, text) for field in range(fields)) + b"}"
+
+
+CONTENTS: dict[str, Callable[[int], bytes]] = {
+    "forty arrays of numbers": lambda n: in_fields(b"[" + b"1," * (n // 80) + b"1]", 40),
+    "many arrays": lambda n: in_fields(b"[" + b'"aaaa",' * 50 + b"1]", n // 400),
+    "many objects with arrays": lambda n: in_fields(in_fields(b"[" + b"1," * 20 + b"1]", 20), n // 1000),
+    "arrays of objects with arrays": lambda n: in_fields(b"[" + b'{"b":[1,2,3]},' * (n // 800) + b"1]", 50),
+    "rows that are larger than the room": lambda n: in_fields(
+        b"[" + b'{"b":[%b1]},' % (b"1," * (n // 40)) * 20 + b"1]", 1
+    ),
+    "arrays within arrays": lambda n: in_fields(b"[" * 15 + b"1," * (n // 2) + b"1" + b"]" * 15, 1),
+    "one string": lambda n: in_fields(b'["' + b"a" * n + b'"]', 1),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_r78_structured_content_takes_no_longer_to_cut_than_it_is_long(content: str) -> None:
+    def cut(text: bytes) -> None:
+        for _ in shortened_arrays(Raw(text), None, 32_768):
+            pass
+
+    assert grows_gently(cut, CONTENTS[content](120_000), CONTENTS[content](960_000))
 
 
 # Everything else that looks at what a peer wrote

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
 from mcproxy.catalog.views.exposure import OUTPUT_SCHEMA
 from mcproxy.catalog.views.view import Shown
+from mcproxy.concurrency.turns import Steps, in_turns
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
@@ -27,10 +28,10 @@ from mcproxy.gateway.results.shortening import (
     compact,
     head_and_tail,
     shares,
-    shortened_arrays,
     texts,
     with_text,
 )
+from mcproxy.gateway.results.structured import shortened_arrays
 from mcproxy.protocol.envelope import META, STRUCTURED
 from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
 from mcproxy.protocol.json_bounds import TooMany, parse_array
@@ -96,7 +97,7 @@ class ResultLimits(Component):
                 return self._kept.read(call)
             outcome = await handler(call)
             if isinstance(outcome, Complete) and (call.row.may_fail or call.row.shape is Shape.TASK):
-                return self._limited(call, outcome)
+                return await self._limited(call, outcome)
             return outcome
 
         return limiting if self.is_on else handler
@@ -106,16 +107,16 @@ class ResultLimits(Component):
         """Whether any upstream has a limit."""
         return bool(self._specs)
 
-    def _limited(self, call: Call, outcome: Complete) -> Complete:
+    async def _limited(self, call: Call, outcome: Complete) -> Complete:
         if call.row.shape is not Shape.TASK:
-            result = self._shown(call, outcome.result)
+            result = await self._shown(call, outcome.result)
             return outcome if result is outcome.result else replace(outcome, result=result)
         inner = outcome.result.get("result")
         before = {} if inner is None else object_or_empty(inner)
-        after = self._shown(call, before)
+        after = await self._shown(call, before)
         return outcome if after is before else replace(outcome, result={**outcome.result, "result": raw(after)})
 
-    def _shown(self, call: Call, result: Params) -> Params:
+    async def _shown(self, call: Call, result: Params) -> Params:
         tool = self._tool(call)
         spec = None if tool is None else self._specs.get(tool[0])
         if spec is None or tool is None:
@@ -130,7 +131,8 @@ class ResultLimits(Component):
             limit = max(limit, _hint(entry), _hint(result))
         if size_of({name: compact(value) for name, value in result.items()}) <= limit:
             return result
-        shown, verdict = _Abridgement(self._kept, call, limit).of(result, entry.get(OUTPUT_SCHEMA))
+        steps = _Abridgement(self._kept, call, limit).of(result, entry.get(OUTPUT_SCHEMA))
+        shown, verdict = await in_turns(steps)
         if verdict is not None:
             self._metrics.large_results.labels(spec.name, verdict.value).inc()
         return shown
@@ -160,7 +162,7 @@ class _Abridgement:
         self._call = call
         self._limit = limit
 
-    def of(self, result: Params, schema: Raw | None) -> tuple[Params, SizeVerdict | None]:
+    def of(self, result: Params, schema: Raw | None) -> Steps[tuple[Params, SizeVerdict | None]]:
         """The result with its long texts and arrays cut; and what became of it, None where it has none."""
         structured = result.get(STRUCTURED)
         changes: Params = {}
@@ -172,7 +174,7 @@ class _Abridgement:
         notes: list[Raw] = []
         measured = Raw(b"") if structured is None else compact(structured)
         if structured is not None and len(measured) > self._limit // 2:
-            cut = shortened_arrays(measured, schema, self._limit // 2)
+            cut = yield from shortened_arrays(measured, schema, self._limit // 2)
             uri = None if cut is None else self._kept.keep(self._call.caller, bytes(structured), "application/json")
             if cut is None:
                 verdict = SizeVerdict.STRUCTURED

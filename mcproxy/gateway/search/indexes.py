@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import anyio
@@ -18,6 +17,7 @@ from mcproxy.catalog.search.ranking import ToolIndex, ToolText, terms_of
 from mcproxy.catalog.search.search_view import found_by_search
 from mcproxy.catalog.search.signatures import summary
 from mcproxy.catalog.views.view import Shown, View
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.search.found_lines import FoundLines
 
 MAX_TOOLS: Final = 20_000
@@ -70,7 +70,7 @@ class SearchIndexes:
             if position % SLICE == 0:
                 await anyio.lowlevel.checkpoint()
             terms.append(self._terms_of(shown))
-        return SearchableView(view, tools, await _index(terms), FoundLines(tools))
+        return SearchableView(view, tools, await in_turns(ToolIndex.in_steps(terms)), FoundLines(tools))
 
     def _terms_of(self, shown: Shown) -> tuple[Counter[str], ...]:
         names = f"{shown.upstream}\n{shown.own}\n".encode(errors="surrogatepass")
@@ -79,18 +79,6 @@ class SearchIndexes:
         if terms is None:
             terms = self._terms[digest] = terms_of(text_of(shown))
         return terms
-
-
-async def _index(terms: Sequence[Sequence[Counter[str]]]) -> ToolIndex:
-    """Made in steps, between which other calls have their turn."""
-    steps = ToolIndex.in_steps(terms)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as made:
-            index: ToolIndex = made.value
-            return index
-        await anyio.lowlevel.checkpoint()
 
 
 def text_of(shown: Shown) -> ToolText:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
@@ -16,12 +17,14 @@ from msgspec import Raw
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import Principal
 from mcproxy.gateway.results.shortening import compact
+from mcproxy.gateway.results.structured import STEP
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
-from mcproxy.protocol.jsonrpc import size_of
+from mcproxy.protocol.jsonrpc import raw, size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.upstreams.upstream import ResultLimit
 from tests.depth import examples
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +151,26 @@ def test_white_space_counts_nothing_and_what_is_not_cut_is_the_very_bytes(rows: 
         assert len(shown["structuredContent"]) <= LIMIT // 2
         link = json.loads(bytes(shown["content"]))[1]
         assert link["size"] == len(pretty)
+
+
+async def test_r78_others_have_their_turn_while_a_large_result_is_shortened() -> None:
+    value = {f"a{number}": [1] * 90_000 for number in range(40)}
+    async with house(server({"content": [], "structuredContent": value}), options=LIMITED) as h:
+        await ready(h)
+        shown: list[object] = []
+        turns = 0
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+
+                async def call() -> None:
+                    shown.append(await got(h))
+
+                tasks.start_soon(call)
+                while not shown:
+                    turns += 1
+                    await anyio.lowlevel.checkpoint()
+        assert turns >= len(raw(value)) // STEP
+        assert len(raw(shown[0])) < LIMIT + 1000
 
 
 async def test_structured_content_that_its_schema_keeps_from_being_cut_passes_whole_and_is_counted() -> None:
