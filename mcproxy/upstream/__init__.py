@@ -1,4 +1,5 @@
 """Links to upstream servers: connecting, keeping them connected, and one module for each transport of each era.
 
-Speaks HTTP through `mcproxy.http.client`, and to children over their stdio. Knows nothing of downstream and gateway.
+Speaks MCP over HTTP through `mcproxy.http.client`, and to children over their stdio; `oauth` asks authorization servers
+through aiohttp. Knows nothing of downstream and gateway.
 """

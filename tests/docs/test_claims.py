@@ -118,6 +118,22 @@ def test_a_comparison_with_the_name_of_a_method_is_found() -> None:
     ]
 
 
+def test_the_modules_that_use_the_other_http_stack_are_named_and_no_other() -> None:
+    page = one_line((ROOT / "docs/architecture.md").read_text())
+    told = re.findall(r"`([\w/.]+)`", page.partition("aiohttp does what is rarer.")[2].partition("## ")[0])
+    using = {module for module, tree in modules().items() if "aiohttp" in imported(tree)}
+    assert {module for module in using if not any(Path(module).is_relative_to(name) for name in told)} == set()
+    assert {name for name in told if not any(Path(module).is_relative_to(name) for module in using)} == set()
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The names of the packages that a module imports anything of."""
+    nodes = list(ast.walk(tree))
+    whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    parts = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.partition(".")[0] for name in whole | parts}
+
+
 def first_cells(page: str, heading: str) -> set[str]:
     """The code in the first column of the table that has this line for a heading."""
     table = (ROOT / page).read_text().partition(heading)[2].partition("\n\n")[0]

@@ -1,7 +1,7 @@
 """Access to the status page: identified callers with the operator's role, under a host name of ours.
 
-The page is served by aiohttp's server, which is for pages for people; our own server is for MCP's hot path. Both kinds
-of request are identified alike, by `HttpRequestFacts`. Browsers send Basic authentication, whose password is the key.
+The page is served by aiohttp's server; all else at our listeners by our own, which is for MCP's hot path. Both kinds of
+request are identified alike, by `HttpRequestFacts`. Browsers send Basic authentication, whose password is the key.
 """
 
 from __future__ import annotations
