@@ -64,7 +64,11 @@ ANONYMOUS = Principal(_ANONYMOUS)
 
 
 AGGREGATE = ""
-"""The endpoint that shows every upstream, prefixed. Any other endpoint is the name of one upstream, shown bare."""
+"""The endpoint that shows every upstream, prefixed.
+
+Any other is the name of one upstream, which it shows unprefixed, or the key of an endpoint of the configuration
+(`settings.endpoints.key_of`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class ForwardedCredentials:
     """What a request brought for upstreams that take their callers' own credentials (`credentials.forward`)."""
 
     key: str
-    """The same for the same principal and values, and tells neither: whose links are that are made with them."""
+    """Names these credentials as the owner of links: a keyed digest of principal and values, which tells neither."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Values by the names of headers in lower case. Secret (R44)."""
     inbound_token: str | None = field(default=None, repr=False)
@@ -103,7 +107,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """As which it may have links of its own."""
+        """The keys of those whose own links it may use: its session, its principal, its credentials."""
         own = (self.principal.key,) if self.session is None else (self.session, self.principal.key)
         return own if self.credentials is None else (*own, self.credentials.key)
 

@@ -87,7 +87,7 @@ class Space:
         return exposed.partition(SEPARATOR)[0] not in self.others
 
     def expose_uri(self, uri: str) -> str:
-        """The URI, or RFC 6570 template, that callers use. `own_uri` takes it back, byte for byte."""
+        """The URI, or RFC 6570 template, that callers use. `Layout.locate` finds the own one again, byte for byte."""
         if not self.slug or (not self.prefix and not self._collides(uri)):
             return uri
         if uri.startswith(_UI):

@@ -186,7 +186,7 @@ def metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def read_keys(document: bytes) -> SigningKeys:
-    """The keys of a JWK Set (RFC 7517) that signatures can be checked with; others are left out. Raises Unreachable."""
+    """The keys of a JWK Set (RFC 7517) that signatures can be checked with; others are left out. Raises FetchFailed."""
     try:
         listed = msgspec.json.decode(document, type=_JwkSet).keys
     except (msgspec.MsgspecError, RecursionError) as error:

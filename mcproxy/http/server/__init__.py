@@ -8,7 +8,7 @@ Guarantees:
 - Requests of one connection are handled one after another and answered once each, in their order, pipelined or not.
 - What could be read in two ways is refused with 400 and the connection is closed: two lengths, a length and chunks,
   any transfer coding but chunked, a transfer coding in HTTP/1.0, folded lines, a line feed alone.
-- A connection never stays paused with nothing left to resume it: the table in `connection` says when it reads.
+- A connection never stays paused with nothing left to resume it: the table in `states` says when it reads.
 - Nothing of a head is remembered before the application accepts the request (`Request.remember`).
 - A handler learns that its client disconnected, or shut down its side; in the latter case its response is still sent.
 - A connection ends with its client's certificate. A handler that raises costs its own request a 500.
