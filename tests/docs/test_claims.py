@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
 
+from mcproxy.access.policy import Policy
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import LinkFailure
 from mcproxy.protocol.methods import METHODS
@@ -116,6 +117,21 @@ def test_a_comparison_with_the_name_of_a_method_is_found() -> None:
         "method in ('ping', LISTEN)",
         "case 'ping'",
     ]
+
+
+def test_the_policy_is_asked_by_the_module_that_is_named_and_by_the_command_that_tests_it() -> None:
+    page = (ROOT / "docs/explanation/security.md").read_text()
+    decisions = set(re.findall(r"`Policy\.(\w+)`", page))
+    assert decisions == {"verdict", "decide", "decide_listing"} <= vars(Policy).keys()
+    asking = {
+        module
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in decisions
+        if ast.unparse(node.func.value).endswith("policy")
+    }
+    assert asking == {"gateway/listings/state.py", "cli/access/policy_cases.py"}
+    assert "`gateway/listings/state.py`" in page
 
 
 def test_the_modules_that_use_the_other_http_stack_are_named_and_no_other() -> None:
