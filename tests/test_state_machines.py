@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.diagrams import Table, diagram, finals_of, state_machines, states_of, table_of
+from tests.docs.diagrams import Table, diagram, finals_of, meanings, state_machines, states_of, table_of
 
 
 def faults(table: Table) -> Iterator[str]:
@@ -23,6 +23,9 @@ def faults(table: Table) -> Iterator[str]:
         if not kind.__name__.endswith(suffix):
             yield f"{kind.__name__} is not called ...{suffix}"
         yield from _faults_of_words(kind)
+    for name, meaning in meanings(states).items():
+        if meaning.replace("_", " ").lower() == name.replace("_", " ").lower():
+            yield f"{name} means no more than its name"
     strange = {each for state, _, after in edges for each in (state, after) if not isinstance(each, states)}
     strange |= {event for _, event, _ in edges if not isinstance(event, events)}
     if strange:
@@ -69,6 +72,7 @@ def test_the_table_of_a_state_machine_is_closed_connected_and_in_words(module: s
 class DoorState(Enum):
     SHUT = "shut: a key opens it"
     OPEN = "open"
+    """Open to whoever comes by."""
     GONE = "taken off its hinges"
 
 
@@ -81,6 +85,7 @@ class WallState(Enum):
     UP = "up."
     ALSO_UP = "up."  # noqa: PIE796 - the fault to be found
     DOWN = ""
+    FALLEN = "fallen"
 
 
 TRANSITIONS: Table = {
@@ -107,6 +112,7 @@ def test_a_good_table_has_no_fault() -> None:
         ({WallState.UP: {DoorEvent.PUSHED: WallState.DOWN}}, "ALSO_UP says the same as UP"),
         ({WallState.UP: {DoorEvent.PUSHED: WallState.DOWN}}, "UP is no phrase: 'up.'"),
         ({WallState.UP: {DoorEvent.PUSHED: WallState.DOWN}}, "DOWN is no phrase: ''"),
+        ({WallState.UP: {DoorEvent.PUSHED: WallState.FALLEN}}, "FALLEN means no more than its name"),
         ({DoorEvent.PUSHED: {DoorState.SHUT: DoorEvent.PULLED}}, "DoorEvent is not called ...State"),
     ],
 )
@@ -129,7 +135,7 @@ def test_a_table_is_drawn_with_each_state_and_each_edge() -> None:
         "    SHUT : SHUT",
         "    SHUT : shut#58; a key opens it",
         "    OPEN : OPEN",
-        "    OPEN : open",
+        "    OPEN : open to whoever comes by",
         "    GONE : GONE",
         "    GONE : taken off its hinges",
         "    SHUT --> OPEN : somebody pushed",

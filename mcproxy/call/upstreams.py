@@ -115,6 +115,7 @@ class LinkState(Enum):
     CONNECTING = "connecting"
     """Never connected yet, and the first attempt still runs."""
     READY = "ready"
+    """Connected: calls go over it."""
     IDLE = "idle"
     """Not connected, since nothing needs it: the next call connects."""
     BACKING_OFF = "backing_off"

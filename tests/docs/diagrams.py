@@ -1,15 +1,19 @@
 """Pictures of the package's state machines: finds every module with a table, and draws it for Mermaid.
 
 A state machine is a module's `TRANSITIONS`: by state, by event, the next state. Both are enums whose values are
-phrases; the first state of its enum is the initial one, and a state without a way out is final.
+phrases; the first state of its enum is the initial one, and a state without a way out is final. Where the value of a
+state is a label of metrics, the phrase is the text below it.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
+import textwrap
 from collections.abc import Mapping
 from enum import Enum
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +47,20 @@ def states_of(table: Table) -> type[Enum]:
     return type(next(iter(table)))
 
 
+def meanings(states: type[Enum]) -> Mapping[str, str]:
+    """What each state means, as a phrase: the text below it in its enum, or its value where there is none."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(states)))
+    found = {state.name: str(state.value) for state in states}
+    for member, text in pairwise(next(node for node in tree.body if isinstance(node, ast.ClassDef)).body):
+        match member, text:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(said))):
+                whole = " ".join(said.split()).removesuffix(".")
+                found[name] = whole[0].lower() + whole[1:]
+            case _:
+                pass
+    return found
+
+
 def finals_of(table: Table) -> list[Enum]:
     return [state for state in states_of(table) if not table.get(state)]
 
@@ -52,7 +70,8 @@ def diagram(module: ModuleType | str) -> str:
     table = table_of(module)
     states = list(states_of(table))
     lines = [f"[*] --> {states[0].name}"]
-    lines += [f"{state.name} : {text}" for state in states for text in (state.name, _escaped(state.value))]
+    meant = meanings(type(states[0]))
+    lines += [f"{state.name} : {text}" for state in states for text in (state.name, _escaped(meant[state.name]))]
     for state in states:
         lines += [
             f"{state.name} --> {after.name} : {_escaped(event.value)}" for event, after in table.get(state, {}).items()

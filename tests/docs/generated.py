@@ -32,7 +32,7 @@ from mcproxy.settings.differences import ADOPTED, RESTART
 from mcproxy.settings.section import parse_quantity
 from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
-from tests.docs.diagrams import ROOT, diagram, state_machines, states_of, table_of
+from tests.docs.diagrams import ROOT, diagram, meanings, state_machines, states_of, table_of
 from tests.docs.stages import stages
 from tests.system import works_with
 
@@ -351,7 +351,7 @@ def _machine(module: str) -> str:
     states = states_of(table_of(module))
     first = _sentence((ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").split("\n\n")[0])
     title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", states.__name__.removesuffix("State")).capitalize()
-    rows = "\n".join(f"| `{state.name}` | {state.value} |" for state in states)
+    rows = "\n".join(f"| `{name}` | {_cell(meaning)} |" for name, meaning in meanings(states).items())
     return (
         f"## {title}\n\n[`{path}`](../../{path}): {first}\n\n```mermaid\n{diagram(module).rstrip()}\n```\n\n"
         f"| state | meaning |\n|---|---|\n{rows}"
