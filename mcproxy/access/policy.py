@@ -149,7 +149,8 @@ class Policy:
     """Decides by the rules of the configuration.
 
     A caller may use a URI only if it may use each of its `readings`; `matcher` makes the test of a rule's globs for
-    them. `others` are roles of which no rule speaks, and which make a difference nevertheless.
+    them. `others` are roles that no rule names, and that something else goes by: callers who differ in one of them are
+    told apart all the same.
     """
 
     def __init__(
@@ -256,7 +257,7 @@ def _compiled(policy: settings.PolicySettings, role: str, matcher: Matcher) -> I
 
 
 def _match(globs: tuple[str, ...]) -> Match:
-    """Whether a text is matched by one of `globs`, in time that does not blow up with the text."""
+    """The test whether one of `globs` matches a text. No text makes it take long: `fnmatch` nests no repetitions."""
     if not globs:
         return lambda text: None
     return re.compile("|".join(map(fnmatch.translate, globs))).match

@@ -1,7 +1,8 @@
 """The part of a limit shared by replicas that this one may use: reserved, used, and to be asked for. Sans-I/O.
 
 Several processes that share a limit each reserve some of it in advance, so that no call waits for the others. A process
-that has not been answered yet may use one chunk more than it reserved: so far can all of them together exceed a limit.
+that waits for an answer may use one chunk more than it reserved; so all of them together can exceed a limit by at most
+one chunk each.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Reservation(msgspec.Struct, eq=False):
             return True
         if now < self.closed_until:
             return False
-        # When calls at once end is not known in advance: it may have one chunk running, not one more each time it asks.
+        # Nothing was left at the last question, and nobody knows when calls at once end. So one chunk may run in all,
+        # instead of one more than is reserved: else each question would let another chunk begin.
         is_unknown = self.measure is Measure.AT_ONCE and self.closed_until > -math.inf
         return (self.used if is_unknown else self.used - self.granted) < self.chunk
 

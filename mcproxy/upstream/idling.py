@@ -1,7 +1,8 @@
 """When a link is idle: what counts as a use of it, and for how long it must have had none before it is ended.
 
 A link is in use while a call runs over it, a client has still to give the input that a call asked for, a task lives,
-or a resource is subscribed to. Fetching lists is none: else polling would keep a child for ever. Ends no link itself.
+or a resource is subscribed to. Fetching lists does not count as a use, or polling would keep a child for ever. Ends no
+link itself.
 """
 
 from __future__ import annotations

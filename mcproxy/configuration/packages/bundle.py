@@ -31,7 +31,7 @@ _USER_CONFIG: Final = re.compile(r"\$\{user_config\.([\w-]+)\}")
 
 
 def unpacked(path: Path, folder: Path) -> dict[str, object]:
-    """An entry of `mcpServers` for a bundle, whose files are in a folder of its own in `folder` then.
+    """Unpacks a bundle into a new folder below `folder`, and returns its entry for `mcpServers`.
 
     Raises ConfigurationError.
     """

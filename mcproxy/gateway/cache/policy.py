@@ -117,7 +117,7 @@ class CachePolicy:
         return _hit(entry, now) if down or now < entry.fresh_until else None
 
     def find_in_need(self, reader: CacheKey, now: float) -> Hit | None:
-        """A cached result, stale or fresh, in place of an answer that could not be had."""
+        """A cached result, stale or fresh, for where the upstream gave no answer."""
         entry = self._entry(reader, now)
         return None if entry is None else _hit(entry, now)
 

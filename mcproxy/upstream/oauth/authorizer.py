@@ -227,7 +227,7 @@ class Authorizer:
         return self._flow.settings.grant == "authorization_code"
 
     def _can_request(self, grant: Grant | None) -> bool:
-        """Whether a token can be had without a person."""
+        """Whether the gateway can get a token without a person logging in."""
         return not self._is_for_a_person or (grant is not None and grant.token.refresh is not None)
 
     async def _requested(self) -> Token:
