@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from mcproxy.concurrency.exception_groups import first_of
+
 if TYPE_CHECKING:
     from mcproxy.configuration.loading import Configuration
     from mcproxy.settings import Settings
@@ -79,12 +81,6 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         # The reader of the output is gone, as after `| head`: Typer knows what to do, but not in a group.
         raise first_of(broken) from None
     raise typer.Exit(code)
-
-
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception of a group that is no group itself."""
-    inner = group.exceptions[0]
-    return first_of(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 def own_command() -> Sequence[str]:

@@ -16,7 +16,8 @@ from mcproxy import rlimits
 from mcproxy.app import App, running
 from mcproxy.cli.listening import obstacle
 from mcproxy.cli.output import banner, print_err, stderr, stdio_hint
-from mcproxy.cli.runtime import ExitCode, first_of, own_command, run, set_up_logs
+from mcproxy.cli.runtime import ExitCode, own_command, run, set_up_logs
+from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.configuration.loading import Configuration, read
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading, log_warnings

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import PeerGone, Send
+from mcproxy.concurrency.exception_groups import first_of
+from mcproxy.pending_requests import PeerGone, RequestTimeout, Send
 from mcproxy.protocol.jsonrpc import PARSE_ERROR, InvalidMessage, Message
 from mcproxy.protocol.malformed import reads_as_call
 from mcproxy.upstream.context import LinkContext
@@ -81,6 +83,19 @@ def unless_gone(send: Send) -> Send:
     return send_unless_gone
 
 
+def unanswered(context: LinkContext, call: Call, error: RequestTimeout | Rejected) -> Failed:
+    """The outcome of a call that got no answer, or none that counts."""
+    match error:
+        case RequestTimeout():
+            return context.failed(call, str(error), Reason.TIMEOUT)
+        case LoginNeeded():
+            return context.login_needed(f", {call.method}: {error}", error.why)
+        case Rejected():
+            return context.failed(call, str(error), Reason.UNAVAILABLE)
+        case _:
+            assert_never(error)
+
+
 def is_nearly_json(invalid: InvalidMessage, data: bytes) -> bool:
     """Whether a message that could not be read may be an answer: no valid JSON, and no call by its first members."""
     return invalid.code == PARSE_ERROR and not reads_as_call(data)
@@ -108,9 +123,4 @@ async def task_group() -> AsyncIterator[TaskGroup]:
             yield tasks
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise _first(group) from None
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+        raise first_of(group) from None

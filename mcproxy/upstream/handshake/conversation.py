@@ -18,7 +18,7 @@ from msgspec import Raw
 from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.call.errors import Party, Reason
+from mcproxy.call.errors import Party
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import (
     CANCEL_TIMEOUT,
@@ -73,13 +73,13 @@ from mcproxy.upstream.link import (
     BOM,
     Duplex,
     Link,
-    LoginNeeded,
     NotAccepted,
     Refused,
     Rejected,
     Unreachable,
     is_nearly_json,
     task_group,
+    unanswered,
     unless_gone,
 )
 
@@ -206,10 +206,8 @@ class HandshakeConversation:
         except NotAccepted as error:
             self.drain(str(error))
             raise
-        except LoginNeeded as needed:
-            return self._context.login_needed(f", {call.method}: {needed}", needed.why)
         except Rejected as error:
-            return self._context.failed(call, str(error), Reason.UNAVAILABLE)
+            return unanswered(self._context, call, error)
         return Complete({})
 
     async def _exchange(self, row: Method, call: Call) -> Outcome:
@@ -228,12 +226,8 @@ class HandshakeConversation:
         except NotAccepted as error:
             self.drain(str(error))
             raise
-        except RequestTimeout as late:
-            return self._context.failed(call, str(late), Reason.TIMEOUT)
-        except LoginNeeded as needed:
-            return self._context.login_needed(f", {call.method}: {needed}", needed.why)
-        except Rejected as error:
-            return self._context.failed(call, str(error), Reason.UNAVAILABLE)
+        except (RequestTimeout, Rejected) as error:
+            return unanswered(self._context, call, error)
         finally:
             self._calls.end(id)
             if self.is_closed and not len(self._requests):

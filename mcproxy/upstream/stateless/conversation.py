@@ -50,7 +50,15 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream.attribution import Attributed, CallsInFlight
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import BOM, LoginNeeded, NotAccepted, Rejected, is_nearly_json, task_group, unless_gone
+from mcproxy.upstream.link import (
+    BOM,
+    NotAccepted,
+    Rejected,
+    is_nearly_json,
+    task_group,
+    unanswered,
+    unless_gone,
+)
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.listen_filter import announced
@@ -164,14 +172,10 @@ class StatelessConversation:
         except NotAccepted as error:
             self.drain(str(error))
             raise
-        except RequestTimeout as late:
-            return self._context.failed(call, str(late), Reason.TIMEOUT)
         except results.Malformed as malformed:
             return self._context.failed(call, str(malformed), Reason.PROTOCOL_ERROR)
-        except LoginNeeded as needed:
-            return self._context.login_needed(f", {call.method}: {needed}", needed.why)
-        except Rejected as error:
-            return self._context.failed(call, str(error), Reason.UNAVAILABLE)
+        except (RequestTimeout, Rejected) as error:
+            return unanswered(self._context, call, error)
         finally:
             self._calls.end(id)
             self._in_flight -= 1
