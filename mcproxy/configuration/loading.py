@@ -14,6 +14,7 @@ from typing import Final
 from mcproxy.configuration.documents.parsing import parse
 from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.expansion import Expansion
+from mcproxy.configuration.files import file_text
 from mcproxy.configuration.hosts.translation import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
@@ -105,18 +106,7 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
 
 def read_document(path: Path) -> Node:
     """The tree of a configuration file, without expansion. Raises ConfigurationError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        sentence = f"cannot be read: {error.strerror or type(error).__name__}"
-        raise ConfigurationError([Problem(str(path), sentence)]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError([Problem(str(path), "is not UTF-8")]) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigurationError([Problem(str(path), f"is larger than {MAX_FILE_BYTES} bytes")])
-    return parse(text, str(path))
+    return parse(file_text(path, "utf-8-sig"), str(path))
 
 
 MIN_URL_SECRET: Final = 8

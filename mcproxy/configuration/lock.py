@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Raw
 
+from mcproxy.configuration.files import NoSuchFile, file_text
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
@@ -73,19 +74,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def read(path: Path) -> Lock:
     """What the file at `path` approves; empty if it does not exist. Raises ConfigurationError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        text = data.decode()
-    except FileNotFoundError:
+        return parse(file_text(path), str(path))
+    except NoSuchFile:
         return {}
-    except OSError as error:
-        sentence = f"cannot be read: {error.strerror or type(error).__name__}"
-        raise ConfigurationError([Problem(str(path), sentence)]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError([Problem(str(path), "is not UTF-8")]) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigurationError([Problem(str(path), f"is larger than {MAX_FILE_BYTES} bytes")])
-    return parse(text, str(path))
 
 
 def parse(text: str, file: str) -> Lock:
