@@ -104,7 +104,7 @@ class Gateway:
         """One and the same mapping after each reload."""
         self.audit = audit or AuditLog(settings.access.audit, metrics)
         self._limits = Limits(settings.access.limits)
-        self._catalogue = catalogue = Catalogue(*rules_of(settings))
+        self._catalogue = catalogue = Catalogue(rules_of(settings))
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
         self._listeners = listeners = Listeners(catalogue, metrics)

@@ -117,7 +117,7 @@ class ListFetcher(Component):
         settings = change.settings
         if not shows_same(previous, settings):
             with self.announcing(UNKNOWN):
-                self._catalogue.reconfigure(*rules_of(settings))
+                self._catalogue.reconfigure(rules_of(settings))
         before, self._proxy = self._specs, settings.proxy
         self._specs = {spec.name: spec for spec in settings.upstreams}
         for link in self._catalogue.known.up():

@@ -55,8 +55,8 @@ class CatalogueRules(NamedTuple):
     layouts: Mapping[str, Layout]
     policy: Policy
     max_views: int
-    pins: Pins
-    max_instructions: int
+    pins: Pins = UNPINNED
+    max_instructions: int = 2000
 
 
 def rules_of(settings: Settings) -> CatalogueRules:
@@ -75,54 +75,40 @@ def rules_of(settings: Settings) -> CatalogueRules:
 class Catalogue:
     """Keeps the lists of the upstreams in `layouts` alone, and at most `max_views` views and tables of routes."""
 
-    def __init__(
-        self,
-        layouts: Mapping[str, Layout],
-        policy: Policy,
-        max_views: int,
-        pins: Pins = UNPINNED,
-        max_instructions: int = 2000,
-    ) -> None:
-        self._layouts = layouts
-        self._pins = pins
-        self._policy = policy
-        self.refers_calls = policy.refers_calls
+    def __init__(self, rules: CatalogueRules) -> None:
+        self._layouts = rules.layouts
+        self._pins = rules.pins
+        self._policy = rules.policy
+        self.refers_calls = rules.policy.refers_calls
         """Whether any call needs an operator's approval."""
         self.known = KnownLinks(self.has, self._changed)
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._withheld: dict[LinkKey, tuple[Listing, frozenset[str]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
-        self._max_instructions = max_instructions
-        self._max_views = max_views
+        self._max_instructions = rules.max_instructions
+        self._max_views = rules.max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
         """The most recently used last."""
         self._latest: tuple[Caller, RouteTable] | None = None
         """The last that was asked for: one call asks several times on its way."""
-        self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
-        self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(max_views)
+        self._views: LRUCache[ViewKey, View] = LRUCache(rules.max_views)
+        self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(rules.max_views)
 
-    def reconfigure(
-        self,
-        layouts: Mapping[str, Layout],
-        policy: Policy,
-        max_views: int,
-        pins: Pins = UNPINNED,
-        max_instructions: int = 2000,
-    ) -> None:
+    def reconfigure(self, rules: CatalogueRules) -> None:
         """Goes by other rules from now on. Links of upstreams that are gone are to be retired before."""
-        self._layouts = layouts
-        self._policy = policy
-        self.refers_calls = policy.refers_calls
-        self._pins = pins
+        self._layouts = rules.layouts
+        self._policy = rules.policy
+        self.refers_calls = rules.policy.refers_calls
+        self._pins = rules.pins
         self._vetted.clear()
         self._withheld.clear()
         self._exposures.clear()
-        self._max_instructions = max_instructions
-        self._max_views = max_views
+        self._max_instructions = rules.max_instructions
+        self._max_views = rules.max_views
         self._latest = None
         self._route_tables.clear()
-        self._views = LRUCache(max_views)
-        self._restricted = LRUCache(max_views)
+        self._views = LRUCache(rules.max_views)
+        self._restricted = LRUCache(rules.max_views)
 
     def configured(self, endpoint: str) -> Layout:
         """All that an endpoint has, unrestricted by the policy. An endpoint that does not exist has nothing."""

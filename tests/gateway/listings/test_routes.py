@@ -16,7 +16,7 @@ from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute
-from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.listings.state import Catalogue, CatalogueRules
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, V2025_06_18, V2025_11_25, Era
@@ -41,7 +41,7 @@ def catalogue(
     """In which every upstream has a tool `push`."""
     rules = Rules.model_validate(policy)
     judge = Policy(rules, readings=readings, matcher=matcher)
-    made = Catalogue(layouts(settings_of(upstreams).upstreams, 64), judge, max_views)
+    made = Catalogue(CatalogueRules(layouts(settings_of(upstreams).upstreams, 64), judge, max_views))
     for name in upstreams:
         connect(made, name, {})
         listed(made, name)
@@ -125,7 +125,7 @@ def test_whether_all_may_use_the_same_is_as_other_settings_say_at_once() -> None
     assert made.routes(same).for_all
     rules = Rules.model_validate(ROLES)
     closed = Policy(rules, readings=readings, matcher=matcher)
-    made.reconfigure(layouts(settings_of({"up": {}}).upstreams, 64), closed, 10)
+    made.reconfigure(CatalogueRules(layouts(settings_of({"up": {}}).upstreams, 64), closed, 10))
     assert not made.routes(same).for_all
 
 
@@ -168,11 +168,10 @@ def test_what_changes_while_a_call_is_on_its_way_holds_at_once_for_its_caller() 
     assert route(made, same).repeatable
     connect(made, "up", {"tasks": {}})
     assert route(made, same).has_tasks
-    made.reconfigure({}, Policy(Rules(), readings=readings, matcher=matcher), 10)
+    policy = Policy(Rules(), readings=readings, matcher=matcher)
+    made.reconfigure(CatalogueRules({}, policy, 10))
     assert made.routes(same).find(Kind.TOOLS, "up__push") is None
-    made.reconfigure(
-        layouts(settings_of({"up": {}}).upstreams, 64), Policy(Rules(), readings=readings, matcher=matcher), 10
-    )
+    made.reconfigure(CatalogueRules(layouts(settings_of({"up": {}}).upstreams, 64), policy, 10))
     assert route(made, same).has_tasks
     made.known.retire(LinkKey("up", None))
     assert made.routes(same).find(Kind.TOOLS, "up__push") is None

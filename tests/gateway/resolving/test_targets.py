@@ -12,7 +12,7 @@ from mcproxy.catalog.naming import Space, layouts
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.gateway.listings.keys import LinkKey
-from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.listings.state import Catalogue, CatalogueRules
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, **rules: object) -> None:
         policy = Policy(Rules.model_validate(rules), readings=readings, matcher=matcher)
-        self.catalogue = Catalogue(layouts(settings_of({"up": {}}).upstreams, 64), policy, 10)
+        self.catalogue = Catalogue(CatalogueRules(layouts(settings_of({"up": {}}).upstreams, 64), policy, 10))
         self.resolver = Resolver(self.catalogue, _reach, TaskIds(self.catalogue, Sealer(b"secret")))
 
     def connect(self, era: Era, version: str) -> None:

@@ -20,7 +20,7 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
-from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.listings.state import Catalogue, CatalogueRules
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE, V2025_06_18, Era
@@ -594,7 +594,7 @@ def test_an_id_opens_for_the_caller_that_it_was_sealed_for_and_for_no_other(
     connection = "session" if owner else "shared"
     settings = settings_of({"up": {"connection": connection}, "other": {"connection": connection}})
     policy = Policy(settings.access.policy, readings=readings, matcher=matcher)
-    ids = TaskIds(Catalogue(layouts(settings.upstreams, 64), policy, max_views=10), Sealer(b"secret"))
+    ids = TaskIds(Catalogue(CatalogueRules(layouts(settings.upstreams, 64), policy, max_views=10)), Sealer(b"secret"))
     task, caller = Task(LinkKey("up", owner), own), Caller(Principal(names[0]), LATEST_HANDSHAKE, session=owner)
     id = ids.seal(task, caller)
     assert ids.seal(task, caller) == id
