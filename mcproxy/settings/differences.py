@@ -90,7 +90,7 @@ class Difference:
 
 
 def diff(old: Settings, new: Settings) -> Difference:
-    before, after = _enabled(old), _enabled(new)
+    before, after = enabled(old), enabled(new)
     stay = [name for name in before if name in after]
     keys = set(_changed_keys(old.proxy, new.proxy))
     restart = {key for key in keys if any(key == fixed or key.startswith(f"{fixed}.") for fixed in RESTART)}
@@ -153,7 +153,8 @@ def in_force(old: Settings, new: Settings) -> Settings:
     )
 
 
-def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:
+def enabled(settings: Settings) -> dict[str, UpstreamSettings]:
+    """The upstreams that are enabled, by name."""
     return {spec.name: spec for spec in settings.upstreams if spec.enabled}
 
 

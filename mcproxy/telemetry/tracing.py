@@ -96,7 +96,7 @@ class Tracing:
 
     def sent(self, upstream: Upstream) -> Upstream:
         """`upstream`, with each call to it recorded, and told of the trace that it belongs to."""
-        return _Traced(upstream, self._send)
+        return _Traced(upstream, upstream.name, self._send)
 
     async def _send(self, upstream: Upstream, call: Call) -> Outcome:
         outcome: Outcome | None = None
@@ -141,11 +141,8 @@ class _Traced:
     """Implements `call.upstreams.Upstream`."""
 
     upstream: Upstream
+    name: str
     send: Callable[[Upstream, Call], Awaitable[Outcome]]
-
-    @property
-    def name(self) -> str:
-        return self.upstream.name
 
     @property
     def status(self) -> UpstreamStatus:

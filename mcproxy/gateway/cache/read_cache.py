@@ -47,7 +47,7 @@ from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 from mcproxy.settings import Settings, UpstreamSettings
-from mcproxy.settings.differences import same_but_for_links
+from mcproxy.settings.differences import enabled, same_but_for_links
 from mcproxy.telemetry.metrics import Metrics
 
 ReadOnly = Callable[[str, LinkOwner, str], bool]
@@ -81,12 +81,9 @@ class CachedUpstream(msgspec.Struct, frozen=True):
     """`upstream`, with its calls of `methods` answered by `handler`."""
 
     upstream: Upstream
+    name: str
     methods: frozenset[str]
     handler: Handler
-
-    @property
-    def name(self) -> str:
-        return self.upstream.name
 
     @property
     def status(self) -> UpstreamStatus:
@@ -117,7 +114,7 @@ class ReadCache(Component):
         read_only: ReadOnly,
         now: Clock = time.monotonic,
     ) -> None:
-        self._specs = _enabled(settings)
+        self._specs = enabled(settings)
         self._limits = settings.proxy.cache
         self._policies = {name: CachePolicy(spec, self._limits.max_entry_bytes) for name, spec in self._specs.items()}
         self._metrics = metrics
@@ -145,7 +142,7 @@ class ReadCache(Component):
     def reconfigure(self, change: Reconfiguration) -> None:
         """What was read of an upstream that is another now is forgotten."""
         before, self._policies = self._policies, {}
-        old_specs, self._specs = self._specs, _enabled(change.settings)
+        old_specs, self._specs = self._specs, enabled(change.settings)
         limits = change.settings.proxy.cache
         same_limits, self._limits = limits == self._limits, limits
         for name, spec in self._specs.items():
@@ -187,7 +184,7 @@ class ReadCache(Component):
         self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: policy.store.bytes)
         self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(policy.store))
         methods = _concerned(self._specs[upstream.name])
-        return CachedUpstream(upstream, methods, partial(self._answer, upstream, policy))
+        return CachedUpstream(upstream, upstream.name, methods, partial(self._answer, upstream, policy))
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Invalidates what `event` makes doubtful; told before any client is, which might read again at once."""
@@ -332,10 +329,6 @@ class ReadCache(Component):
 
 def _unheard(upstream: str) -> None:
     return
-
-
-def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:
-    return {spec.name: spec for spec in settings.upstreams if spec.enabled}
 
 
 def _concerned(spec: UpstreamSettings) -> frozenset[str]:
