@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mcproxy import __version__
@@ -32,6 +30,7 @@ from mcproxy.admin.page_values import (
 )
 from mcproxy.call.identity import Caller
 from mcproxy.configuration.problems import RefusedReload
+from mcproxy.protocol.jsonrpc import decode_object
 from mcproxy.protocol.methods import Kind
 from mcproxy.telemetry.logs import masking, shortened
 
@@ -251,7 +250,7 @@ class Pages:
 
     def _items(self) -> list[CatalogueRow]:
         view = self.gateway.catalogue()
-        return [CatalogueRow(kind, shown, _decoded(shown.entry)) for kind in Kind for shown in view.lists[kind]]
+        return [CatalogueRow(kind, shown, decode_object(shown.entry)) for kind in Kind for shown in view.lists[kind]]
 
     def _grouped(self, found: Iterable[CatalogueRow]) -> list[CatalogueGroup]:
         """By upstream, in the order of the configuration; MAX_FOUND entries are shown."""
@@ -282,14 +281,9 @@ def decided(failed: str | None) -> str:
     return "Decided." if failed is None else f"Not decided: {failed}."
 
 
-def _decoded(entry: bytes) -> dict[str, Any]:
-    found: object = msgspec.json.decode(entry)
-    return found if isinstance(found, dict) else {}
-
-
 def _client(info: bytes | None) -> str:
     """Name and version of a client, from its `clientInfo`."""
-    found = _decoded(info) if info else {}
+    found = decode_object(info) if info else {}
     return f"{found.get('name', '')} {found.get('version', '')}".strip()[:100] or "–"
 
 

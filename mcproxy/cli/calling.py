@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
-from msgspec import Raw
 from rich.console import Console
 
 from mcproxy import __version__
@@ -27,7 +25,7 @@ from mcproxy.cli.runtime import ExitCode
 from mcproxy.cli.terminal import Terminal, line_reader
 from mcproxy.configuration.references import suggestion
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Params, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Params, decode_object, raw
 from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings import PolicySettings, Settings
 
@@ -108,16 +106,11 @@ def result(outcome: Outcome) -> ListedEntry:
     """The result, decoded. Raises RequestRefused where there is none."""
     match outcome:
         case Complete(result=value):
-            return decoded(raw(value))
+            return decode_object(raw(value))
         case InputRequired():
             raise RequestRefused("the server asks for input in a way that a command cannot answer")
         case Failed(error=error):
             raise RequestRefused(error.message, error.code)
-
-
-def decoded(value: Raw) -> ListedEntry:
-    found: object = msgspec.json.decode(value)
-    return found if isinstance(found, dict) else {}
 
 
 def read_pairs(pairs: Mapping[str, str], schema: ListedEntry) -> ListedEntry:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, object_or_empty, parse_object, parse_text
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.protocol.tasks import EXTENSIONS
 
@@ -67,7 +67,7 @@ def missing_capabilities(declared: Params, method: str, params: Params) -> Capab
     capability = INPUT_CAPABILITIES[method]
     if capability not in declared:
         return {capability: {feature: {} for feature in _features(capability, params) if feature != _IMPLIED}}
-    features = _members(declared[capability])
+    features = object_or_empty(declared[capability])
     # elicitation, Capabilities: an empty object declares forms alone.
     missing = [f for f in _features(capability, params) if f not in features and (f != _IMPLIED or features)]
     return {capability: {feature: {} for feature in missing}} if missing else {}
@@ -108,10 +108,3 @@ def _features(capability: str, params: Params) -> tuple[str, ...]:
             return ("tools",)
         case _:
             return ()
-
-
-def _members(value: Raw) -> Params:
-    try:
-        return parse_object(value)
-    except InvalidMessage:
-        return {}

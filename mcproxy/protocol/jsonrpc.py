@@ -7,7 +7,7 @@ What lies below passes as the very bytes that came in. A message is either under
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -239,6 +239,12 @@ def object_or_empty(data: bytes | Raw) -> Params:
         return parse_object(data)
     except InvalidMessage:
         return {}
+
+
+def decode_object(data: bytes | Raw) -> dict[str, Any]:
+    """A JSON object with all that is in it; empty where `data` is other JSON. Raises MsgspecError where it is none."""
+    found: object = msgspec.json.decode(data)
+    return found if isinstance(found, dict) else {}
 
 
 def parse_text(data: bytes | Raw) -> str | None:

@@ -73,23 +73,14 @@ class _PageRequest:
 
     @property
     def local(self) -> tuple[str, int] | None:
-        return _address(self.transport_info("sockname"))
+        return http.ip_address(self.transport_info("sockname"))
 
     @property
     def peer(self) -> str | None:
-        address = _address(self.transport_info("peername"))
-        return None if address is None else address[0]
+        return http.ip_host(self.transport_info("peername"))
 
     def transport_info(self, name: str) -> Any:
         return None if self._transport is None else self._transport.get_extra_info(name)
-
-
-def _address(found: object) -> tuple[str, int] | None:
-    match found:
-        case (str(host), int(port), *_):
-            return host, port
-        case _:
-            return None
 
 
 def _fields(request: web.Request) -> http.Headers:

@@ -273,6 +273,11 @@ def _check_served(context: TransportContext, caller: Caller, row: Method) -> Non
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}")
 
 
+def not_asked(request: InputRequest) -> McpError:
+    """Why a client of this era is sent no request."""
+    return McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
+
+
 class _RequestClient:
     """The way back of one request (implements `call.clients.Client`), open until its outcome."""
 
@@ -296,7 +301,7 @@ class _RequestClient:
 
     async def ask(self, request: InputRequest) -> Raw:
         # mrtr: input is requested in a result. A stage of the pipeline (`gateway.input`) turns this into one.
-        raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
+        raise not_asked(request)
 
     def close(self) -> None:
         self._closed = True

@@ -23,7 +23,7 @@ from mcproxy.call.identity import Caller
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.pending_changes import BATCH, PendingChanges, as_notification
 from mcproxy.downstream.io.shutdown import shutting_down
-from mcproxy.downstream.stateless.conversation import Admitted, answer
+from mcproxy.downstream.stateless.conversation import Admitted, answer, not_asked
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
@@ -31,7 +31,6 @@ from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     MISSING_CLIENT_CAPABILITY,
     ErrorResponse,
     InvalidMessage,
@@ -184,7 +183,7 @@ class Subscription:
             self._outlet.notify_writer()
 
     async def ask(self, request: InputRequest) -> Raw:
-        raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
+        raise not_asked(request)
 
     @property
     def has_changes(self) -> bool:

@@ -30,6 +30,8 @@ from mcproxy.http.server.messages import (
     RequestHandler,
     Response,
     Streamed,
+    ip_address,
+    ip_host,
 )
 from mcproxy.http.server.owner import Bounds, MakeRefusal
 from mcproxy.http.server.router import MethodNotAllowed, NotFound, PathRouter, Route, RoutedHandler
@@ -54,4 +56,6 @@ __all__ = [
     "RoutedHandler",
     "Server",
     "Streamed",
+    "ip_address",
+    "ip_host",
 ]

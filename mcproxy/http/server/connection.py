@@ -19,7 +19,7 @@ import structlog
 
 from mcproxy.http.server.chunked import ChunkedBody
 from mcproxy.http.server.heads import WITHOUT_BODY, head
-from mcproxy.http.server.messages import Answered, Request, Response
+from mcproxy.http.server.messages import Answered, Request, Response, wake
 from mcproxy.http.server.owner import ConnectionOwner
 from mcproxy.http.server.reader import BETWEEN, HEAD, STOPPED, RequestReader
 from mcproxy.http.server.states import (
@@ -297,7 +297,7 @@ class ServerConnection(asyncio.Protocol):
             self._chunks.disconnected()
         if is_news and served is not None and served.on_disconnect is not None:
             served.on_disconnect()
-        self._wake()
+        wake(self._waiter)
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
@@ -310,7 +310,7 @@ class ServerConnection(asyncio.Protocol):
             self._set_deadline(None)
         if self._chunks is not None:
             self._chunks.ready()
-        self._wake()
+        wake(self._waiter)
 
     # What follows from what was read
 
@@ -469,10 +469,6 @@ class ServerConnection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self.state is not CLOSED:
             self._transport.write(data)
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def _set_deadline(self, seconds: float | None) -> None:
         """Resets it after so many seconds from now."""

@@ -144,13 +144,12 @@ class Request(msgspec.Struct, eq=False):
     @property
     def local(self) -> tuple[str, int] | None:
         """The address and port that the connection was made to; None if it has no IP address."""
-        return _address(self.transport_info("sockname"))
+        return ip_address(self.transport_info("sockname"))
 
     @property
     def peer(self) -> str | None:
         """The client's address; None if it is no IP address."""
-        address = _address(self.transport_info("peername"))
-        return None if address is None else address[0]
+        return ip_host(self.transport_info("peername"))
 
     @property
     def missing(self) -> int | None:
@@ -222,11 +221,11 @@ class Request(msgspec.Struct, eq=False):
         if not self.arrived and self.fields.get("expect", "").lower() == "100-continue":
             self.transport.send_continue()
         loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
+        waiter = self._waiter = loop.create_future()
         self.transport.update_reading()
-        timer = loop.call_later(timeout, self._wake)
+        timer = loop.call_later(timeout, wake, waiter)
         try:
-            await self._waiter
+            await waiter
         finally:
             self._waiter = None
             timer.cancel()
@@ -243,7 +242,7 @@ class Request(msgspec.Struct, eq=False):
         self.arrived += len(data)
         if self.arrived > self.transport.max_body and not self.too_large:
             self.too_large, self._body = True, b""
-            self._wake()
+            wake(self._waiter)
         if self.too_large or self._is_dropped:
             return
         # Joined as it arrives: pieces may be of a byte each, and many times that as objects.
@@ -257,30 +256,39 @@ class Request(msgspec.Struct, eq=False):
     def finish(self) -> None:
         """Take note that the body is complete."""
         self.is_complete = True
-        self._wake()
+        wake(self._waiter)
 
     def cut(self) -> None:
         """Take note that the rest of the body will not arrive."""
         self._is_cut = True
-        self._wake()
+        wake(self._waiter)
 
     def drop(self) -> None:
         """Throw the body away, and what still arrives of it."""
         self._is_dropped, self._body = True, b""
         self.transport.update_reading()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
 
 Answered = Response | Streamed
 RequestHandler = Callable[[Request], Awaitable[Answered]]
 
 
-def _address(found: object) -> tuple[str, int] | None:
+def ip_address(found: object) -> tuple[str, int] | None:
+    """The IP address and port in what a transport says of its socket or its peer; None if it has none."""
     match found:
         case (str(host), int(port), *_):
             return host, port
         case _:
             return None
+
+
+def ip_host(found: object) -> str | None:
+    """The IP address alone."""
+    address = ip_address(found)
+    return None if address is None else address[0]
+
+
+def wake(waiter: asyncio.Future[None] | None) -> None:
+    """Lets the task go on that waits for it, if one still does."""
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
