@@ -17,8 +17,8 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.configuration.lock import PINNED
+from mcproxy.protocol.json.repeated_members import distinct
 from mcproxy.protocol.methods import Kind
-from mcproxy.protocol.repeated_members import distinct
 from mcproxy.settings.access import pins as settings
 from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 

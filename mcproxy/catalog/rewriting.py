@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome, ResultFindings
 from mcproxy.call.clients import InputRequest
-from mcproxy.protocol.json_bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, may_hold, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID

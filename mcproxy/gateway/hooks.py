@@ -18,7 +18,7 @@ import structlog
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.access.webhooks import Retirement, SignedWebhook, WebhookFailed
+from mcproxy.access.outgoing.webhooks import Retirement, SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, HookVerdict, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.gateway.component import Component, Reconfiguration

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from mcproxy.protocol.json_bounds import MANY_QUOTES, TooMany, counted_members, has_more, parse_array
-from mcproxy.protocol.malformed import fault, is_json, legible_id, reads_as_call, reason_of
+from mcproxy.protocol.json.bounds import MANY_QUOTES, TooMany, counted_members, has_more, parse_array
+from mcproxy.protocol.json.malformed import fault, is_json, legible_id, reads_as_call, reason_of
 
 RequestId = int | str
 Params = dict[str, Raw]

@@ -18,8 +18,8 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Send
+from mcproxy.protocol.json.malformed import reads_as_call
 from mcproxy.protocol.jsonrpc import PARSE_ERROR, InvalidMessage, Message
-from mcproxy.protocol.malformed import reads_as_call
 from mcproxy.upstream.context import LinkContext
 
 BOM: Final = b"\xef\xbb\xbf"

@@ -10,8 +10,8 @@ import msgspec
 import re2
 from msgspec import Raw
 
+from mcproxy.protocol.json.malformed import is_json
 from mcproxy.protocol.jsonrpc import parse_text, raw
-from mcproxy.protocol.malformed import is_json
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.url_secrets import url_secrets
 

@@ -38,6 +38,7 @@ from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
 from mcproxy.gateway.results.structured import shortened_arrays
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers
+from mcproxy.protocol.json.nesting import nests_deeper
 from mcproxy.protocol.jsonrpc import (
     MAX_BATCH,
     MAX_MEMBERS,
@@ -48,7 +49,6 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import Kind, Shape
-from mcproxy.protocol.nesting import nests_deeper
 from mcproxy.protocol.sse import EventDecoder
 from mcproxy.settings import Content
 from mcproxy.settings.access.policy import PolicySettings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.oauth.addresses import is_address, is_public
+from mcproxy.access.outgoing.addresses import is_address, is_public
 from mcproxy.settings.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def fetch(url: str, keys_max_bytes: int, *, public: bool = False) -> bytes
     """As `Fetch`."""
     import aiohttp
 
-    from mcproxy.access.oauth.resolver import PublicResolver
+    from mcproxy.access.outgoing.resolver import PublicResolver
 
     target = URL(url)
     _check(target, public=public)

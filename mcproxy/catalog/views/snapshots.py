@@ -16,10 +16,10 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.skills import InvalidSkill, files_of
+from mcproxy.protocol.json.nesting import nests_deeper
+from mcproxy.protocol.json.repeated_members import repeats_member
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, parse_text
 from mcproxy.protocol.methods import Kind
-from mcproxy.protocol.nesting import nests_deeper
-from mcproxy.protocol.repeated_members import repeats_member
 
 MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is read again and again, wherever the stack is then."""

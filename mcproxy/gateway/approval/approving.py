@@ -21,8 +21,8 @@ import structlog
 from msgspec.structs import replace
 
 from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
-from mcproxy.access.repeating import repeated
-from mcproxy.access.webhooks import Retirable, Retirement, SignedWebhook, WebhookFailed
+from mcproxy.access.outgoing.repeating import repeated
+from mcproxy.access.outgoing.webhooks import Retirable, Retirement, SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Reason
@@ -79,7 +79,7 @@ MakeLink = Callable[[str], str | None]
 
 
 class Webhook(Retirable, Protocol):
-    """Tells an operator's service something, and returns its answer (`access.webhooks`)."""
+    """Tells an operator's service something, and returns its answer (`access.outgoing.webhooks`)."""
 
     async def __call__(self, payload: Params, id: str | None = None) -> Params | None:
         """Raises WebhookFailed."""

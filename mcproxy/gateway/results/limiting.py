@@ -34,7 +34,7 @@ from mcproxy.gateway.results.shortening import (
 from mcproxy.gateway.results.structured import shortened_arrays
 from mcproxy.protocol.envelope import META, STRUCTURED
 from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
-from mcproxy.protocol.json_bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, raw, size_of
 from mcproxy.protocol.methods import Kind, Shape, Subject
 from mcproxy.sealing import Sealer

@@ -14,7 +14,7 @@ import anyio
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.oauth.addresses import is_address, is_public
+from mcproxy.access.outgoing.addresses import is_address, is_public
 from mcproxy.settings.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Endpoints:
     async def _ask(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         import aiohttp
 
-        from mcproxy.access.oauth.resolver import PublicResolver
+        from mcproxy.access.outgoing.resolver import PublicResolver
 
         target = self._checked(url)
         anywhere = self._is_expected(target.host or "")

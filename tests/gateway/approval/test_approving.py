@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from mcproxy.access.audit.operator_records import OperatorRecord
-from mcproxy.access.webhooks import WebhookFailed
+from mcproxy.access.outgoing.webhooks import WebhookFailed
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.protocol.repeated_members`: one member of a name, by whichever spelling, at any depth."""
+"""The twin of `mcproxy.protocol.json.repeated_members`: one member of a name, by whichever spelling, at any depth."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from mcproxy.protocol.json.repeated_members import RepeatedMember, distinct, repeats_member
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.repeated_members import RepeatedMember, distinct, repeats_member
 
 values: st.SearchStrategy[object] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),

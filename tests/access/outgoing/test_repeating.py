@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.repeating`: time passes as the test says."""
+"""The twin of `mcproxy.access.outgoing.repeating`: time passes as the test says."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcproxy.access.repeating import MAX_RETRY_AFTER, repeated
-from mcproxy.access.webhooks import WebhookFailed
+from mcproxy.access.outgoing.repeating import MAX_RETRY_AFTER, repeated
+from mcproxy.access.outgoing.webhooks import WebhookFailed
 from mcproxy.protocol.jsonrpc import Params, raw
 
 pytestmark = pytest.mark.anyio

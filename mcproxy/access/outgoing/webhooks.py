@@ -116,7 +116,7 @@ class SignedWebhook:
     def _session(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        from mcproxy.access.oauth.resolver import PublicResolver
+        from mcproxy.access.outgoing.resolver import PublicResolver
 
         if self._http is None:
             connector = aiohttp.TCPConnector(resolver=PublicResolver() if self.settings.public else None)

@@ -7,7 +7,7 @@ import socket
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from mcproxy.access.oauth.resolver import PublicResolver
+from mcproxy.access.outgoing.resolver import PublicResolver
 
 
 class Names(AbstractResolver):

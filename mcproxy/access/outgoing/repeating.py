@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from mcproxy.access.webhooks import WebhookFailed
+from mcproxy.access.outgoing.webhooks import WebhookFailed
 from mcproxy.concurrency.backoff import delay
 from mcproxy.concurrency.clock import Sleep
 from mcproxy.protocol.jsonrpc import Params

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.webhooks`, in front of a real server on loopback."""
+"""The twin of `mcproxy.access.outgoing.webhooks`, in front of a real server on loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from mcproxy.access.webhooks import SignedWebhook, WebhookFailed, may_be_repeated, retry_after, signature
+from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed, may_be_repeated, retry_after, signature
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings.access.webhook import WebhookSettings
 from tests.timeouts import GUARD

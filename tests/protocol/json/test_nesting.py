@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.protocol.nesting import nests_deeper
+from mcproxy.protocol.json.nesting import nests_deeper
 from tests.depth import examples
 
 TEXT = st.text(st.sampled_from('[]{}"\\a,:\u00e9'), max_size=8)
