@@ -405,7 +405,7 @@ async def test_many_reloads_leave_no_session_open_and_calls_under_way_get_their_
         assert [type(outcome).__name__ for outcome in outcomes] == ["Complete"] * 20
         assert sum(told["type"] == "after" for told in it.told) == 20, "asked by the hooks of the time when it began"
         replaced = [hook.webhook for hooks in kept[:-1] for hook in hooks]
-        while any(webhook._http is not None for webhook in replaced):
+        while any(webhook._http.is_open for webhook in replaced):
             await anyio.lowlevel.checkpoint()
         while it.connections():
             await anyio.lowlevel.checkpoint()

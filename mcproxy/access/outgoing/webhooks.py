@@ -10,14 +10,14 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from mcproxy import __version__
-from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.access.outgoing.http_session import HttpSession
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
 from mcproxy.settings.access.webhook import WebhookSettings
 
@@ -46,7 +46,7 @@ class SignedWebhook:
     def __init__(self, settings: WebhookSettings, clock: Callable[[], float] = time.time) -> None:
         self.settings: Final = settings
         self._clock = clock
-        self._http: aiohttp.ClientSession | None = None
+        self._http = HttpSession(self._session)
         self._slots = anyio.Semaphore(settings.max_concurrent)
         self._requests = 0
         """Requests under way."""
@@ -87,14 +87,12 @@ class SignedWebhook:
 
     async def aclose(self) -> None:
         """Closes its connections; a later request opens others."""
-        if self._http is not None:
-            http, self._http = self._http, None
-            await http.close()
+        await self._http.aclose()
 
     async def _post(self, body: bytes, id: str | None) -> Params | None:
         now = self._clock()
         headers = {"Content-Type": "application/json", **signature(self.settings.secret, body, now, id)}
-        async with self._session().post(
+        async with self._http.get().post(
             self.settings.url, data=body, headers=headers, allow_redirects=False
         ) as response:
             if response.status in NOTHING_TO_SAY:
@@ -118,47 +116,11 @@ class SignedWebhook:
 
         from mcproxy.access.outgoing.resolver import PublicResolver
 
-        if self._http is None:
-            connector = aiohttp.TCPConnector(resolver=PublicResolver() if self.settings.public else None)
-            self._http = aiohttp.ClientSession(
-                connector=connector,
-                headers={"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._http
-
-
-class Retirable(Protocol):
-    """What is closed at once, or with the last call that uses it."""
-
-    async def retire(self) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
-class Retirement:
-    """Retires what a reload replaced."""
-
-    def __init__(self) -> None:
-        self._replaced: list[Retirable] = []
-        self._wanted = Wakeup()
-
-    def take(self, replaced: Iterable[Retirable]) -> None:
-        """Never blocks."""
-        self._replaced.extend(replaced)
-        self._wanted.notify_all()
-
-    async def run(self, in_use: Callable[[], Iterable[Retirable]]) -> None:
-        """Retires what it is given until cancelled; closes all that is left then, and what is `in_use`."""
-        try:
-            while True:
-                while self._replaced:
-                    await self._replaced.pop().retire()
-                await self._wanted.wait()
-        finally:
-            with anyio.CancelScope(shield=True):
-                for each in (*self._replaced, *in_use()):
-                    await each.aclose()
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=PublicResolver() if self.settings.public else None),
+            headers={"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
 
 
 def may_be_repeated(status: int) -> bool:

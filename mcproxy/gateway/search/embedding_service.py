@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from mcproxy import __version__
+from mcproxy.access.outgoing.http_session import HttpSession
 from mcproxy.settings.embeddings import EmbeddingSettings
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _answer = msgspec.json.Decoder(_EmbeddingList)
 class EmbeddingService:
     def __init__(self, settings: EmbeddingSettings) -> None:
         self.settings: Final = settings
-        self._http: aiohttp.ClientSession | None = None
+        self._http = HttpSession(self._session)
         from mcproxy.gateway.search.vectors import unit_vectors
 
         self._unit_vectors = unit_vectors
@@ -64,15 +65,13 @@ class EmbeddingService:
 
     async def aclose(self) -> None:
         """Closes its connections; a later request opens others."""
-        if self._http is not None:
-            http, self._http = self._http, None
-            await http.close()
+        await self._http.aclose()
 
     async def _post(self, texts: Sequence[str]) -> bytes:
         most = len(texts) * self.settings.max_dimensions * _BYTES_OF_NUMBER + _BYTES_BESIDE
         clean = [text.encode(errors="replace").decode() for text in texts]
         body = msgspec.json.encode({"model": self.settings.model, "input": clean, "encoding_format": "float"})
-        async with self._session().post(self.settings.url, data=body, allow_redirects=False) as response:
+        async with self._http.get().post(self.settings.url, data=body, allow_redirects=False) as response:
             if response.status != 200:
                 raise EmbeddingFailed(f"it answered HTTP {response.status}")
             answer = bytearray()
@@ -101,9 +100,7 @@ class EmbeddingService:
     def _session(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        if self._http is None:
-            headers = {"Content-Type": "application/json", "User-Agent": f"mcproxy/{__version__}"}
-            if self.settings.key is not None:
-                headers["Authorization"] = f"Bearer {self.settings.key}"
-            self._http = aiohttp.ClientSession(headers=headers, cookie_jar=aiohttp.DummyCookieJar())
-        return self._http
+        headers = {"Content-Type": "application/json", "User-Agent": f"mcproxy/{__version__}"}
+        if self.settings.key is not None:
+            headers["Authorization"] = f"Bearer {self.settings.key}"
+        return aiohttp.ClientSession(headers=headers, cookie_jar=aiohttp.DummyCookieJar())
