@@ -18,9 +18,10 @@ import structlog
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.access.outgoing.webhooks import Retirement, SignedWebhook, WebhookFailed
+from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, HookVerdict, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.concurrency.retirement import Retirement
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds

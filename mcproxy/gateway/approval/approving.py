@@ -22,13 +22,14 @@ from msgspec.structs import replace
 
 from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
 from mcproxy.access.outgoing.repeating import repeated
-from mcproxy.access.outgoing.webhooks import Retirable, Retirement, SignedWebhook, WebhookFailed
+from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.catalog.freshness import DOUBTFUL
 from mcproxy.concurrency.clock import Sleep
+from mcproxy.concurrency.retirement import Retirable, Retirement
 from mcproxy.gateway.approval.approval import (
     Approval,
     ApprovalEvent,
