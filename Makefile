@@ -12,7 +12,7 @@ UV := 0.13.8
 
 PIP := -m pip --disable-pip-version-check --no-input
 LOCKED := $(PIP) install --quiet --require-hashes --requirement
-SHAPE := tests/test_duplicates.py tests/test_mirror.py tests/test_names.py tests/test_state_machines.py
+SHAPE := tests/test_duplicates.py tests/test_folders.py tests/test_mirror.py tests/test_names.py tests/test_state_machines.py
 NODE := tests/system/node tests/conformance/node tests/admin/node tests/upstream/oauth/node
 
 RUNTIME := .venv/runtime.stamp

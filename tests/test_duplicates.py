@@ -1,15 +1,30 @@
-"""Nothing is written twice in the package: no ten lines of code are a copy of others."""
+"""Nothing is written twice in the package: no seven lines of code are a copy, and no body of a function."""
 
 from __future__ import annotations
 
 import ast
+import copy
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 PACKAGE = Path(__file__).parents[1] / "mcproxy"
-LINES = 10
+LINES: Final = 7
 """Lines in a row that make a copy, without empty ones, comments, docstrings and imports."""
+NODES: Final = 12
+"""Statements and expressions of a body that make a copy, without its docstring: some two lines."""
+APART: Final = ("http/client/", "http/server/")
+"""Rooms that import nothing of ours, nor each other: there is no place where they could say a thing once."""
+
+Places = list[list[str]]
+"""The places of each copy, as `file:line`."""
+
+
+def modules(package: Path) -> Iterator[tuple[str, str]]:
+    """The name of each module below the package, and its text."""
+    for path in sorted(package.rglob("*.py")):
+        yield path.relative_to(package).as_posix(), path.read_text()
 
 
 def code_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -25,22 +40,84 @@ def code_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, code
 
 
-def copies(package: Path, length: int = LINES) -> list[list[str]]:
+def copies(package: Path, length: int = LINES) -> Places:
     """The places that begin the same `length` lines, one group for each run of lines that was copied."""
-    places = defaultdict[tuple[str, ...], list[tuple[Path, int, int]]](list)
-    for path in sorted(package.rglob("*.py")):
-        lines = list(code_lines(path.read_text()))
+    places = defaultdict[tuple[str, ...], list[tuple[str, int, int]]](list)
+    for name, text in modules(package):
+        lines = list(code_lines(text))
         for index in range(len(lines) - length + 1):
             window = lines[index : index + length]
-            places[tuple(code for _, code in window)].append((path, index, window[0][0]))
+            places[tuple(code for _, code in window)].append((name, index, window[0][0]))
     groups = [group for group in places.values() if len(group) > 1]
-    starts = {(path, index) for group in groups for path, index, _ in group}
-    begin = [group for group in groups if not all((path, index - 1) in starts for path, index, _ in group)]
-    return [[f"{path.relative_to(package)}:{number}" for path, _, number in group] for group in begin]
+    starts = {(name, index) for group in groups for name, index, _ in group}
+    begin = [group for group in groups if not all((name, index - 1) in starts for name, index, _ in group)]
+    return [[f"{name}:{number}" for name, _, number in group] for group in begin]
 
 
-def test_no_ten_lines_of_code_are_a_copy_of_others() -> None:
-    assert copies(PACKAGE) == [], "say it once, where both may see it"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _Renamed(ast.NodeTransformer):
+    """Replaces the names that a function gives itself by their order, and drops annotations."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def give(self, name: str) -> str:
+        return self.names.setdefault(name, str(len(self.names)))
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(self.give(node.arg), None)
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns, node.name = None, self.give(node.name)
+        return self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.returns, node.name = None, self.give(node.name)
+        return self.generic_visit(node)
+
+
+def shape(function: Function) -> tuple[int, str]:
+    """How many nodes the body has, and the body with all names replaced that the function gives."""
+    renamed = _Renamed()
+    renamed.give(function.name)
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            renamed.give(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            renamed.give(node.id)
+    body = copy.deepcopy(function.body)[ast.get_docstring(function) is not None :]
+    size = sum(isinstance(node, ast.stmt | ast.expr) for statement in body for node in ast.walk(statement))
+    return size, "\n".join(ast.dump(renamed.visit(statement)) for statement in body)
+
+
+def same_bodies(package: Path, nodes: int = NODES) -> Places:
+    """The functions that have a body of at least so many nodes in common, whatever its names."""
+    places = defaultdict[str, list[str]](list)
+    for name, text in modules(package):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, Function):
+                line = node.lineno
+                size, body = shape(node)
+                if size >= nodes:
+                    places[body].append(f"{name}:{line}")
+    return [group for group in places.values() if len(group) > 1]
+
+
+def avoidable(groups: Places) -> Places:
+    return [group for group in groups if not all(sum(p.startswith(room) for p in group) == 1 for room in APART)]
+
+
+def test_no_seven_lines_of_code_are_a_copy_of_others() -> None:
+    assert avoidable(copies(PACKAGE)) == [], "say it once, where both may see it"
+
+
+def test_no_two_functions_have_the_same_body() -> None:
+    assert avoidable(same_bodies(PACKAGE)) == [], "say it once, where both may see it"
 
 
 def test_a_copy_is_found_though_it_is_indented_and_commented(tmp_path: Path) -> None:
@@ -50,3 +127,15 @@ def test_a_copy_is_found_though_it_is_indented_and_commented(tmp_path: Path) -> 
     assert copies(tmp_path) == [["one.py:4", "other.py:4"]]
     (tmp_path / "other.py").write_text("\n".join(body[1:]))
     assert copies(tmp_path) == []
+
+
+def test_a_body_is_found_again_under_other_names(tmp_path: Path) -> None:
+    first = (
+        "def first(group: Group) -> Error:\n    error = group[0]\n    return first(error) if is_group(error) else error"
+    )
+    (tmp_path / "one.py").write_text(first)
+    other = 'async def of(many):\n    """The first."""\n    it = many[0]\n    return of(it) if is_group(it) else it'
+    (tmp_path / "other.py").write_text(other)
+    assert same_bodies(tmp_path) == [["one.py:1", "other.py:1"]]
+    (tmp_path / "other.py").write_text(other.replace("is_group", "is_list"))
+    assert same_bodies(tmp_path) == []

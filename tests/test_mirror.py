@@ -39,6 +39,7 @@ SCENARIOS: Final = {
     "http/server/test_oracle.py": "the HTTP server beside h11",
     "upstream/oauth/test_link.py": "a link to a server that wants OAuth, through all of the folder",
     "test_duplicates.py": "the source of the whole package",
+    "test_folders.py": "the source of the whole package",
     "test_mirror.py": "the tests themselves",
     "test_names.py": "the source of the whole package",
     "test_state_machines.py": "every state machine of the package",
