@@ -126,7 +126,7 @@ def _default(member: Schema) -> str:
     if isinstance(value, int) and "16MiB" in examples:
         value = _as_size(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        return f"`{value:g}s`" if "30s" in examples else f"`{value}`"
+        return f"`{value:.10g}s`" if "30s" in examples else f"`{value}`"
     return f"`{json.dumps(value) if not isinstance(value, str) else value or '(empty)'}`"
 
 

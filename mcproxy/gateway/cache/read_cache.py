@@ -55,7 +55,7 @@ ReadOnly = Callable[[str, LinkOwner, str], bool]
 
 
 class WatchTable(Protocol):
-    """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.Subscriptions`)."""
+    """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.resources`)."""
 
     async def watch(self, key: ResourceKey, listener: Listener, spelling: str) -> Outcome:
         """Complete once the upstream reports changes of `key`, or at once where it is away."""
