@@ -187,7 +187,7 @@ def reload_table(_: str) -> str:
         "where their lists changed",
         "`enabled: false`, or a server taken out": "its calls may end, then it is stopped; nothing revives it",
         "`access`, `endpoints`, and all else of `proxy`": "in force with the next request",
-        f"{restart}, and `admin`": "a restart; until then the old value stays in force, and the log says so",
+        f"{restart}, `admin` and `cluster`": "a restart; until then the old value stays in force, and the log says so",
     }
     return "\n".join(
         ["| changed | what happens |", "|---|---|", *(f"| {key} | {what} |" for key, what in rows.items())]
