@@ -12,7 +12,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mcproxy.configuration.documents.tree import Node
-from mcproxy.settings import Admin, Proxy, Tls
+from mcproxy.configuration.problems import Path
+from mcproxy.settings import Access, Admin, Proxy, Tls
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
 
@@ -43,6 +44,19 @@ def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> It
         yield ("access", "authentication", "oauth"), "needs proxy.public_url, the audience of tokens"
     if authentication.certificates.enabled and proxy.tls.client_ca is None:
         yield ("access", "authentication", "certificates"), "needs proxy.tls.client_ca, the authorities that sign them"
+
+
+def unanswerable(access: Access, admin: Admin) -> Iterator[tuple[Path, str]]:
+    """Rules by which calls wait for an operator, where none could learn of them."""
+    if admin.port is not None or access.approvals.webhook is not None:
+        return
+    for name, role in access.policy.roles.items():
+        for index, rule in enumerate(role.allow):
+            if rule.approve == "operator":
+                yield (
+                    ("access", "policy", "roles", name, "allow", index, "approve"),
+                    "is for operators, and no operator can decide: set admin.port or access.approvals.webhook",
+                )
 
 
 def _same_address(one: str, other: str) -> bool:

@@ -17,7 +17,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mcproxy.configuration import lock
-from mcproxy.configuration.consistency import certificate_faults, contradictions, doubts, open_doors, text_of
+from mcproxy.configuration.consistency import (
+    certificate_faults,
+    contradictions,
+    doubts,
+    open_doors,
+    text_of,
+    unanswerable,
+)
 from mcproxy.configuration.documents.tree import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.hosts import translation
@@ -60,6 +67,8 @@ class Validator(msgspec.Struct, frozen=True):
         cluster = self._cluster(document.members.get("cluster", Node({})))
         if proxy is not None and access is not None and admin is not None:
             self._refuse_open_doors(document, proxy, access, admin)
+            for path, sentence in unanswerable(access, admin):
+                self._warn(follow(document, path), sentence)
         if proxy is not None and cluster is not None:
             self._refuse_lone_replicas(document, proxy, cluster)
         servers = self._servers(document)
@@ -251,7 +260,7 @@ class Validator(msgspec.Struct, frozen=True):
             for node, sentence in doubts(server):
                 # A value from a variable may be secret (R44).
                 shown = reduce(lambda text, secret: text.replace(secret, "..."), self.expansion.secrets, sentence)
-                self.warnings.append(Problem(str(self.expansion.file), shown, node.place, node.path))
+                self._warn(node, shown)
             whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
             upstream = self._validated(UpstreamSettings, replace(server, value=whole))
             if upstream is not None:
@@ -315,6 +324,9 @@ class Validator(msgspec.Struct, frozen=True):
         problems, path = self.expansion.problems, node.path if path is None else path
         if all(problem.path != path for problem in problems):
             problems.append(Problem(str(self.expansion.file), sentence, node.place, path))
+
+    def _warn(self, node: Node, sentence: str) -> None:
+        self.warnings.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
 
 
 def _policy_roles(access: Node) -> Node:

@@ -400,6 +400,29 @@ def test_a_program_whose_path_has_spaces_is_no_command_line(tmp_path: Path, comm
     assert configure(tmp_path, f"mcpServers:\n  x:\n    command: '{command}'\n").warnings == ()
 
 
+BY_OPERATOR = "mcpServers: {}\naccess:\n  policy:\n    roles:\n      everyone:\n        allow:\n          - approve: "
+
+
+def test_r87_calls_that_no_operator_could_decide_are_told_of(tmp_path: Path) -> None:
+    found = configure(tmp_path, BY_OPERATOR + "operator\n").warnings
+    assert [str(warning).removeprefix(f"{tmp_path}/") for warning in found] == [
+        "mcproxy.yaml:7:13: access.policy.roles.everyone.allow.0.approve: is for operators, "
+        "and no operator can decide: set admin.port or access.approvals.webhook"
+    ]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "caller\n",
+        "operator\nadmin: {port: 9100}\n",
+        "operator\n  approvals: {webhook: {url: 'https://ops.example', secret: sixteen characters or more}}\n",
+    ],
+)
+def test_calls_that_somebody_can_decide_are_not(tmp_path: Path, rest: str) -> None:
+    assert configure(tmp_path, BY_OPERATOR + rest).warnings == ()
+
+
 def test_r44_a_warning_shows_no_value_of_a_variable(tmp_path: Path) -> None:
     (warning,) = configure(tmp_path, "mcpServers: {x: {command: 'run --key ${KEY}'}}", {"KEY": SENTINEL}).warnings
     assert SENTINEL not in str(warning)
