@@ -328,7 +328,7 @@ class Metrics:
         self.approvals_waiting = Gauge("mcproxy_approvals_waiting", "Calls that wait for approval.", registry=r)
         self.large_results = Counter(
             "mcproxy_large_results",
-            "Results over their limit: shortened; with structured content that passed whole; unkept, and passed whole.",
+            "Results over their limit: shortened; structured content passed whole; uncut, as images are; unkept.",
             ("upstream", "verdict"),
             registry=r,
         )

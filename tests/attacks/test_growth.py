@@ -28,7 +28,7 @@ import mcproxy
 from mcproxy.access.audit.records import MAX_READ, cleaning
 from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Complete
-from mcproxy.call.identity import ANONYMOUS
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Layout, layouts, name_table
 from mcproxy.catalog.rewriting import Rewriter
@@ -36,7 +36,10 @@ from mcproxy.catalog.uri_matching import flaw, matcher, readings
 from mcproxy.catalog.uris import canonical
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
+from mcproxy.gateway.results.abridging import Abridgement
+from mcproxy.gateway.results.kept import KeptResults
 from mcproxy.gateway.results.structured import shortened_arrays
+from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers
 from mcproxy.protocol.json.nesting import nests_deeper
 from mcproxy.protocol.jsonrpc import (
@@ -50,7 +53,8 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.sse import EventDecoder
-from mcproxy.settings import Content
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Content, KeptResultLimits
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.telemetry.logs import redacting
 from mcproxy.upstream.redaction import Redaction
@@ -199,6 +203,36 @@ def test_r78_structured_content_takes_no_longer_to_cut_than_it_is_long(content: 
             pass
 
     assert grows_gently(cut, CONTENTS[content](120_000), CONTENTS[content](960_000))
+
+
+BLOCKS: dict[str, Callable[[int], list[object]]] = {
+    "small texts": lambda n: [{"type": "text", "text": "a,"}] * (n // 30),
+    "large texts": lambda n: [{"type": "text", "text": "a," * 1000}] * (n // 2000),
+    "one text": lambda n: [{"type": "text", "text": "\n" * n}],
+    "images": lambda n: [{"type": "image", "data": "AAAA", "mimeType": "image/png"}] * (n // 60),
+    "no blocks": lambda n: [1] * (n // 20),
+}
+
+
+@pytest.mark.parametrize("part", [2, 20])
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_r78_blocks_take_no_longer_to_cut_than_they_are_long(kind: str, part: int) -> None:
+    def cut(content: Raw) -> None:
+        limit = len(content) // part
+        kept = KeptResults(KeptResultLimits(), Sealer(b"secret"), lambda: 0.0)
+        for _ in Abridgement(kept, Caller(ANONYMOUS, LATEST), limit).of({"content": content}, None):
+            pass
+
+    assert grows_gently(cut, raw(BLOCKS[kind](150_000)), raw(BLOCKS[kind](1_200_000)))
+
+
+def test_r78_keeping_a_whole_takes_no_longer_where_many_are_kept() -> None:
+    def keep(number: int) -> None:
+        kept = KeptResults(KeptResultLimits(max_bytes_per_principal=number * 800), Sealer(b"secret"), lambda: 0.0)
+        for _ in range(number):
+            kept.keep(Caller(ANONYMOUS, LATEST), b"a" * 1000, "text/plain")
+
+    assert grows_gently(keep, 1000, 8000)
 
 
 # Everything else that looks at what a peer wrote

@@ -36,6 +36,14 @@ class _KeptResult(msgspec.Struct, frozen=True):
     expires: float
 
 
+class _OfPrincipal(msgspec.Struct):
+    """What one principal has kept."""
+
+    ids: OrderedDict[str, None]
+    """The oldest first."""
+    size: int = 0
+
+
 class KeptResults:
     """`clock` gives seconds, and only goes forward."""
 
@@ -45,6 +53,7 @@ class KeptResults:
         self._clock = clock
         self._kept: OrderedDict[str, _KeptResult] = OrderedDict()
         """The oldest first."""
+        self._of_principal: dict[str, _OfPrincipal] = {}
         self.size = 0
         """Bytes of all that is kept."""
 
@@ -52,21 +61,21 @@ class KeptResults:
         self._limits = limits
         self._make_room(0)
 
-    def keep(self, caller: Caller, data: bytes, mime_type: str) -> str | None:
-        """The URI by which `caller` can read it; None where it is larger than one caller's share."""
-        if len(data) > self._limits.max_bytes_per_principal:
-            return None
+    def fits(self, size: int) -> bool:
+        """Whether one caller may have so many bytes kept at once."""
+        return size <= min(self._limits.max_bytes_per_principal, self._limits.max_bytes)
+
+    def keep(self, caller: Caller, data: bytes, mime_type: str) -> str:
+        """The URI by which `caller` can read what `fits`; the oldest that it has no room beside is dropped."""
         name = caller.principal.name
-        of_caller = [id for id, kept in self._kept.items() if kept.principal == name]
-        used = sum(len(self._kept[id].data) for id in of_caller)
-        for id in of_caller:
-            if used + len(data) <= self._limits.max_bytes_per_principal:
-                break
-            used -= len(self._kept[id].data)
-            self._drop(id)
+        while (own := self._of_principal.get(name)) and own.size + len(data) > self._limits.max_bytes_per_principal:
+            self._drop(next(iter(own.ids)))
         self._make_room(len(data))
         id = secrets.token_urlsafe(12)
         self._kept[id] = _KeptResult(data, mime_type, name, self._clock() + self._limits.lifetime)
+        own = self._of_principal.setdefault(name, _OfPrincipal(OrderedDict()))
+        own.ids[id] = None
+        own.size += len(data)
         self.size += len(data)
         return f"{SCHEME}:{self._sealer.seal_here(_purpose(caller), id.encode())}"
 
@@ -103,13 +112,20 @@ class KeptResults:
 
     def _make_room(self, size: int) -> None:
         now = self._clock()
-        for id, kept in list(self._kept.items()):
+        while self._kept:
+            id, kept = next(iter(self._kept.items()))
             if kept.expires > now and self.size + size <= self._limits.max_bytes:
                 return
             self._drop(id)
 
     def _drop(self, id: str) -> None:
-        self.size -= len(self._kept.pop(id).data)
+        kept = self._kept.pop(id)
+        own = self._of_principal[kept.principal]
+        del own.ids[id]
+        own.size -= len(kept.data)
+        if not own.ids:
+            del self._of_principal[kept.principal]
+        self.size -= len(kept.data)
 
 
 def _purpose(caller: Caller) -> str:

@@ -1,14 +1,13 @@
 """Limits on the size of tools' results (`results.max_bytes`): what is over one is shown in part, and kept whole.
 
-A stage of the pipeline, which is absent where no upstream has a limit. Decides whose limit counts; `shortening` cuts,
-`kept` keeps.
+A stage of the pipeline, which is absent where no upstream has a limit. Decides whose limit counts;
+`abridging` what is cut, `kept` keeps.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
 import msgspec
@@ -18,23 +17,13 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
 from mcproxy.catalog.views.exposure import OUTPUT_SCHEMA
 from mcproxy.catalog.views.view import Shown
-from mcproxy.concurrency.turns import Steps, in_turns
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
+from mcproxy.gateway.results.abridging import Abridgement
 from mcproxy.gateway.results.kept import KeptResults
-from mcproxy.gateway.results.shortening import (
-    MIN_TEXT,
-    compact,
-    head_and_tail,
-    shares,
-    texts,
-    with_text,
-)
-from mcproxy.gateway.results.structured import shortened_arrays
-from mcproxy.protocol.envelope import META, STRUCTURED
-from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, raw, size_of
 from mcproxy.protocol.methods import Kind, Shape, Subject
 from mcproxy.sealing import Sealer
@@ -46,22 +35,6 @@ SIZE_HINT: Final = "anthropic/maxResultSizeChars"
 """In `_meta` of a tool or a result: characters that hosts which know it show whole."""
 MAX_HINT: Final = 500_000
 """Characters that such hosts show at most."""
-MAX_BLOCKS: Final = 1000
-"""Blocks of a result, beyond which it passes as it is."""
-
-_CONTENT: Final = "content"
-_WITHOUT_LINKS: Final = frozenset({V2024_11_05, V2025_03_26})
-"""Revisions without blocks of type `resource_link`."""
-
-
-class SizeVerdict(Enum):
-    """What became of a result over its limit; the values are a label of metrics."""
-
-    SHORTENED = "shortened"
-    STRUCTURED = "structured"
-    """Its structured content passed whole: its output schema allows nothing shorter that would do."""
-    UNKEPT = "unkept"
-    """It passed whole: there is no room to keep it."""
 
 
 class ResultLimits(Component):
@@ -129,9 +102,7 @@ class ResultLimits(Component):
         entry = self._entry(call, *tool)
         if own is None:
             limit = max(limit, _hint(entry), _hint(result))
-        if size_of({name: compact(value) for name, value in result.items()}) <= limit:
-            return result
-        steps = _Abridgement(self._kept, call, limit).of(result, entry.get(OUTPUT_SCHEMA))
+        steps = Abridgement(self._kept, call.caller, limit).of(result, entry.get(OUTPUT_SCHEMA))
         shown, verdict = await in_turns(steps)
         if verdict is not None:
             self._metrics.large_results.labels(spec.name, verdict.value).inc()
@@ -152,69 +123,6 @@ class ResultLimits(Component):
         shown: tuple[Shown, ...] = (*view.lists[Kind.TOOLS], *view.unlisted)
         found = (each.entry for each in shown if each.upstream == upstream and each.own == own)
         return object_or_empty(next(found, Raw(b"{}")))
-
-
-class _Abridgement:
-    """The part of one result that its caller is shown."""
-
-    def __init__(self, kept: KeptResults, call: Call, limit: int) -> None:
-        self._kept = kept
-        self._call = call
-        self._limit = limit
-
-    def of(self, result: Params, schema: Raw | None) -> Steps[tuple[Params, SizeVerdict | None]]:
-        """The result with its long texts and arrays cut; and what became of it, None where it has none."""
-        structured = result.get(STRUCTURED)
-        changes: Params = {}
-        try:
-            blocks = parse_array(result.get(_CONTENT, Raw(b"[]")), MAX_BLOCKS)
-        except (TooMany, msgspec.MsgspecError, RecursionError):
-            return result, SizeVerdict.UNKEPT
-        verdict: SizeVerdict | None = None
-        notes: list[Raw] = []
-        measured = Raw(b"") if structured is None else compact(structured)
-        if structured is not None and len(measured) > self._limit // 2:
-            cut = yield from shortened_arrays(measured, schema, self._limit // 2)
-            uri = None if cut is None else self._kept.keep(self._call.caller, bytes(structured), "application/json")
-            if cut is None:
-                verdict = SizeVerdict.STRUCTURED
-            elif uri is None:
-                return result, SizeVerdict.UNKEPT
-            else:
-                changes[STRUCTURED] = cut
-                verdict = SizeVerdict.SHORTENED
-                text = f"[arrays of the structured content are cut to their start; the whole is {uri} ...]"
-                notes += [_text(text), *self._link(uri, "application/json", len(structured))]
-        found = list(texts(blocks))
-        room = max(self._limit - len(changes.get(STRUCTURED, measured)), MIN_TEXT)
-        for each, share in zip(found, shares([len(each.text) for each in found], room), strict=True):
-            if share >= len(each.text) or len(each.text) <= MIN_TEXT:
-                continue
-            uri = self._kept.keep(self._call.caller, each.text, "text/plain")
-            if uri is None:
-                return result, SizeVerdict.UNKEPT
-            head, tail = head_and_tail(each.text, max(share, MIN_TEXT))
-            left = len(each.text) - len(head) - len(tail)
-            text = (
-                f"{head.decode()}\n[... {left} of {len(each.text)} bytes are left out; the whole is the resource {uri}"
-                f", its first 65536 bytes are {uri}/0-65536 ...]\n{tail.decode()}"
-            )
-            blocks[each.block] = with_text(blocks[each.block], text)
-            notes += self._link(uri, "text/plain", len(each.text))
-            verdict = verdict or SizeVerdict.SHORTENED
-        if verdict is not None:
-            changes[_CONTENT] = raw([*blocks, *notes])
-        return ({**result, **changes} if changes else result), verdict
-
-    def _link(self, uri: str, mime_type: str, size: int) -> list[Raw]:
-        if self._call.caller.version in _WITHOUT_LINKS:
-            return []
-        link = {"type": "resource_link", "uri": uri, "name": "whole result", "mimeType": mime_type, "size": size}
-        return [raw(link)]
-
-
-def _text(text: str) -> Raw:
-    return raw({"type": "text", "text": text})
 
 
 def _limited(settings: Settings) -> dict[str, Spec]:

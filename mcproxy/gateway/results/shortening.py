@@ -1,27 +1,67 @@
-"""Shortens texts of results that are too large for a model to head and tail. Pure: keeps nothing.
+"""Shortens results that are too large for a model: texts, and all blocks, to head and tail. Pure: keeps nothing.
 
 Images, audio and blobs pass: a part of one is of no use, and hosts do not give them to models as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.envelope import META
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw, size_of
 
 MIN_TEXT: Final = 1024
 """Bytes that are left of a text at least."""
+NOTE: Final = 640
+"""Bytes that a note and a link to a whole take at most."""
 
 
-class LongText(NamedTuple):
-    """A text of a result: its block, and the text as UTF-8."""
+_COMMA: Final = 1
 
-    block: int
-    text: bytes
+
+class Block(NamedTuple):
+    """A block of a result, and the comma behind it: bytes without white space."""
+
+    value: Raw
+    text: bytes | None
+    """That of a text block or an embedded resource, as UTF-8."""
+    other: int
+    """Bytes beside the text that count, its quotes among them."""
+    passing: int
+    """Bytes that always pass: all of an image, of audio and of a blob, else its `_meta`."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it may be cut or left out."""
+        return self.other > 0
+
+    @property
+    def size(self) -> int:
+        return self.other + len(self.text or b"")
+
+    @property
+    def least(self) -> int:
+        """Bytes that it takes at least where it is shown, with a note of where the whole is."""
+        return self.other + (MIN_TEXT + NOTE if self.is_long else len(self.text or b""))
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.text or b"") > MIN_TEXT
+
+
+class Cuts(NamedTuple):
+    """What is cut of some blocks, by their places."""
+
+    texts: Mapping[int, int]
+    """Bytes that texts are cut to."""
+    left_out: Sequence[int]
+    """Blocks that are left out, in order."""
 
 
 def compact(value: Raw) -> Raw:
@@ -57,17 +97,51 @@ def boundary(text: bytes, at: int) -> int:
     return at
 
 
-def texts(blocks: Sequence[Raw]) -> Iterator[LongText]:
-    """The texts among the blocks of a result: those of type `text`, and those of embedded resources."""
-    for index, block in enumerate(blocks):
-        try:
-            members = parse_object(block)
-            holder = members if "text" in members else parse_object(members.get("resource", Raw(b"{}")))
-        except InvalidMessage:
-            continue
-        text = parse_text(holder.get("text", b""))
-        if text is not None:
-            yield LongText(index, text.encode(errors="replace"))
+def block_of(value: Raw) -> Block:
+    """What is known of a block."""
+    try:
+        members = parse_object(value)
+        resource = parse_object(members["resource"]) if "resource" in members and "text" not in members else {}
+    except InvalidMessage:
+        return Block(value, None, len(value) + _COMMA, 0)
+    meta = len(members.get(META, b""))
+    encoded = (members if "text" in members else resource).get("text", b"")
+    text = parse_text(encoded)
+    if text is not None:
+        return Block(value, text.encode(errors="replace"), size_of(members) + _COMMA + 2 - len(encoded) - meta, meta)
+    if "data" in members or "blob" in resource:
+        return Block(value, None, 0, len(value) + _COMMA)
+    return Block(value, None, len(compact(value)) + _COMMA - meta, meta)
+
+
+def ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
+    """How many from the beginning fit into two thirds of the room, and from the end into one third; or all."""
+    if sum(sizes) <= room:
+        return len(sizes), 0
+    head = bisect_right(list(accumulate(sizes)), room * 2 // 3)
+    return head, bisect_right(list(accumulate(reversed(sizes[head:]))), room // 3)
+
+
+def planned_cuts(blocks: Sequence[Block], room: int) -> Cuts:
+    """What is cut so that the blocks take at most `room` bytes, notes and links to wholes included.
+
+    Texts share the room, MIN_TEXT each at least; blocks for which there is none are left out of the middle. For two
+    texts there always is room.
+    """
+    if sum(block.size for block in blocks) <= room:
+        return Cuts({}, [])
+    places = [place for place, block in enumerate(blocks) if block.is_cut]
+    head, tail = ends([blocks[place].least for place in places], max(room - NOTE, 4 * MIN_TEXT))
+    left_out = places[head : len(places) - tail]
+    shown = places[:head] + places[len(places) - tail :]
+    room -= NOTE if left_out else 0
+    room -= sum(blocks[place].other for place in shown)
+    texts = {place: len(blocks[place].text or b"") for place in shown}
+    if sum(texts.values()) > room:
+        room -= NOTE * sum(blocks[place].is_long for place in shown)
+    given = zip(texts.items(), shares(list(texts.values()), room), strict=True)
+    cut = {place: share for (place, size), share in given if share < size and size > MIN_TEXT}
+    return Cuts(cut, left_out)
 
 
 def with_text(block: Raw, text: str) -> Raw:

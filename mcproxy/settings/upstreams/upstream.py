@@ -67,8 +67,9 @@ class ResultLimit(Section):
     max_bytes: Bytes | None = None
     """Bytes of a result that callers get whole. Default: no limit.
 
-    Of a larger one, long texts are cut to head and tail, and arrays in the structured content to their start, as far as
-    the tool's output schema allows. The whole is a resource of the gateway, for its caller alone (`proxy.results`).
+    Of a larger one, long texts and many blocks are cut to head and tail, and arrays in the structured content to their
+    start, as far as the tool's output schema allows. The whole is a resource of the gateway, for its caller alone
+    (`proxy.results`).
     """
 
 

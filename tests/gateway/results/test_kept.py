@@ -30,9 +30,7 @@ class Rig:
         self.kept = KeptResults(limits, Sealer(b"secret"), lambda: self.now)
 
     def keep(self, caller: Caller, size: int) -> str:
-        uri = self.kept.keep(caller, b"x" * size, "text/plain")
-        assert uri is not None
-        return uri
+        return self.kept.keep(caller, b"x" * size, "text/plain")
 
     def reads(self, caller: Caller, uri: str) -> bool:
         try:
@@ -49,7 +47,7 @@ def reading(caller: Caller, uri: str) -> Call:
 def test_a_result_is_read_whole_or_in_pieces_by_its_caller() -> None:
     it = Rig()
     text = "häßlich".encode()
-    uri = it.kept.keep(ALICE, text, "text/plain") or ""
+    uri = it.kept.keep(ALICE, text, "text/plain")
     assert it.kept.names(reading(ALICE, uri))
 
     def read(end: str) -> str:
@@ -113,7 +111,8 @@ def test_a_caller_has_a_share_of_its_own_and_loses_its_oldest_first() -> None:
         True,
         True,
     ]
-    assert it.kept.keep(ALICE, b"x" * 61, "text/plain") is None
+    assert it.kept.fits(60)
+    assert not it.kept.fits(61)
 
 
 def test_all_together_are_bounded_and_the_oldest_give_way() -> None:
@@ -127,3 +126,4 @@ def test_all_together_are_bounded_and_the_oldest_give_way() -> None:
     ]
     it.kept.reconfigure(KeptResultLimits(max_bytes=50))
     assert it.kept.size == 40
+    assert not it.kept.fits(51)

@@ -78,6 +78,27 @@ async def test_a_long_text_is_head_tail_and_a_link_by_which_its_caller_reads_the
         assert counted(h, "shortened") == 1
 
 
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE, V2025_03_26])
+async def test_r81_of_many_small_blocks_a_caller_gets_the_ends_and_reads_all(version: str) -> None:
+    blocks = [text(f"{number} " + "x" * 1000) for number in range(999)]
+    async with house(server({"content": blocks}), options={"up": {"results": {"max_bytes": 65536}}}) as h:
+        await ready(h)
+        result = await got(h, version)
+        assert 60_000 < len(raw(result)) <= 65536
+        places = {shown["text"].split()[0]: shown for shown in result["content"] if "text" in shown}
+        assert list(places)[:2] == ["0", "1"]
+        note = places.pop("[...")["text"]
+        assert list(places)[-2:] == ["997", "998"]
+        assert f"{999 - len(places)} of 999 blocks are left out" in note
+        uri = note.split("the resource ")[1].split(",")[0]
+        assert [shown["uri"] for shown in result["content"] if "uri" in shown] == [uri] * (version != V2025_03_26)
+        whole: Any = decoded(await h.call("resources/read", version=version, uri=uri))["contents"]
+        assert (whole[0]["mimeType"], json.loads(whole[0]["text"])) == ("application/json", blocks)
+        other = await h.call("resources/read", version=version, principal=Principal("bob"), uri=uri)
+        assert "is kept no longer, or is another caller's" in error(other).message
+        assert counted(h, "shortened") == 1
+
+
 async def test_clients_of_revisions_without_links_find_the_uri_in_the_text() -> None:
     async with house(server({"content": [text(LONG)]}), options=LIMITED) as h:
         await ready(h)
@@ -99,13 +120,15 @@ async def test_a_result_within_the_limit_is_the_very_result(result: dict[str, ob
         assert await got(h) == result
 
 
-async def test_images_and_blobs_pass_and_only_texts_beside_them_are_cut() -> None:
+async def test_images_and_blobs_pass_with_the_texts_that_there_is_room_for_and_are_counted() -> None:
     image = {"type": "image", "data": "A" * 10_000, "mimeType": "image/png"}
     blob = {"type": "resource", "resource": {"uri": "up+file:///a", "blob": "A" * 10_000}}
     async with house(server({"content": [image, text("short"), blob]}), options=LIMITED) as h:
         await ready(h)
-        assert (await got(h))["content"][:2] == [image, text("short")]
+        shown = (await got(h))["content"]
+        assert (shown[:2], shown[2]["resource"]["blob"]) == ([image, text("short")], "A" * 10_000)
         assert counted(h, "shortened") == 0
+        assert counted(h, "uncut") == 1
 
 
 @pytest.mark.parametrize(("schema", "least"), [({"outputSchema": SCHEMA}, 3), ({}, 0)], ids=["schema", "none"])
@@ -148,7 +171,7 @@ def test_white_space_counts_nothing_and_what_is_not_cut_is_the_very_bytes(rows: 
         assert bytes(shown["content"]) == b"[]"
     else:
         assert bytes(shown["structuredContent"]) == bytes(of_plain["structuredContent"])
-        assert len(shown["structuredContent"]) <= LIMIT // 2
+        assert len(shown["structuredContent"]) <= LIMIT
         link = json.loads(bytes(shown["content"]))[1]
         assert link["size"] == len(pretty)
 
