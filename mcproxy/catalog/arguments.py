@@ -2,7 +2,8 @@
 
 An argument may be fixed, hidden, renamed or described anew. The schema that callers are shown says what they may send,
 and nothing else is sent on: what is valid under it is valid under the upstream's own. A schema of which that cannot be
-said is refused with its reason, and the tool is not shown.
+said is refused with its reason, and the tool is not shown. Fixed values are judged here too, those of callers with each
+call.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Raw
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
+from mcproxy.catalog.json_schema import Unjudged, flaw, pointed_to
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
 
@@ -31,16 +33,6 @@ _DATA: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are data and hold no schemas."""
 _BY_NAME: Final = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 """Keywords whose values are schemas by name, and a name may be that of a keyword."""
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "integer": (int, float),
-    "number": (int, float),
-    "array": (list,),
-    "object": (dict,),
-}
-
 _SHAPES: Final[Mapping[str, Any]] = {
     "properties": dict[str, Any],
     "required": list[str],
@@ -65,16 +57,26 @@ class ArgumentRules(msgspec.Struct, frozen=True):
     """The upstream's own names, by those that callers are shown."""
     fixed: Mapping[str, Any]
     """Values by the upstream's own names; texts in them may refer to the caller."""
+    schemas: Mapping[str, Any] = {}
+    """Of values that refer to the caller, the schemas of their arguments, by the upstream's own names."""
+    root: Any = None
+    """The upstream's `inputSchema`, into which these refer."""
 
     def final(self, arguments: Params, principal: Principal) -> Params:
-        """The arguments that the upstream gets. Raises McpError for one that callers may not send."""
+        """The arguments that the upstream gets.
+
+        Raises McpError for one that callers may not send, and where an argument does not take the caller's own value.
+        """
         unknown = next((name for name in arguments if name not in self.own_names), None)
         if unknown is not None:
             known = ", ".join(self.own_names) or "none"
             sentence = f"the argument {unknown[:64]!r} is not one that callers may send; known arguments: {known}"
             raise McpError(INVALID_PARAMS, sentence)
         given = {self.own_names[name]: value for name, value in arguments.items()}
-        return {**given, **{name: raw(_filled(value, principal)) for name, value in self.fixed.items()}}
+        filled = {name: _filled(value, principal) for name, value in self.fixed.items()}
+        for name, argument in self.schemas.items():
+            _check_filled(argument, filled[name], self.root)
+        return {**given, **{name: raw(value) for name, value in filled.items()}}
 
 
 def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple[Raw, ArgumentRules]:
@@ -90,7 +92,7 @@ def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple
         raise UnsupportedSchema(f"its inputSchema has no argument {missing!r}")
     fixed = {name: override.constant for name, override in overrides.items() if override.is_fixed}
     absent = {name for name, override in overrides.items() if override.hide} - fixed.keys()
-    _check_values(properties, fixed)
+    _check_values(schema, properties, fixed)
     shown_names = _shown_names(properties, overrides)
     shown = {key: value for key, value in whole.items() if key in _KEPT}
     shown["type"] = "object"
@@ -107,7 +109,9 @@ def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple
             shown_names[name]: [shown_names[other] for other in others] for name, others in dependent.items()
         }
     shown["additionalProperties"] = False
-    return raw(shown), ArgumentRules({shown: own for own, shown in shown_names.items()}, fixed)
+    of_callers = {name: properties[name] for name, value in fixed.items() if _refers(value)}
+    own_names = {shown: own for own, shown in shown_names.items()}
+    return raw(shown), ArgumentRules(own_names, fixed, of_callers, schema if of_callers else None)
 
 
 def _resolved(schema: object) -> Schema:
@@ -178,43 +182,35 @@ def subschemas(root: object) -> Iterator[Schema]:
 
 
 def _definition(schema: Schema, target: str) -> Schema:
-    found: object = schema
-    for part in target.removeprefix("#/").split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
+    try:
+        found = pointed_to(schema, target)
+    except KeyError:
+        found = None
     if not isinstance(found, dict):
         raise UnsupportedSchema(f"its inputSchema refers to {target!r}, which it does not have")
     return found
 
 
-def _check_values(properties: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-    """Raises UnsupportedSchema for a fixed value that its argument plainly does not take."""
+def _check_values(root: object, properties: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Raises UnsupportedSchema for a fixed value that its argument does not take, or of which that cannot be said.
+
+    A value of the caller is judged when it is known; before it, whether its argument takes a text at all.
+    """
     for name, value in fixed.items():
         schema = properties[name]
-        if schema is False:
-            raise UnsupportedSchema(f"the argument {name!r} takes no value")
-        if not isinstance(schema, dict) or _refers(value):
-            continue
-        kinds = schema.get("type", [])
-        kinds = kinds if isinstance(kinds, list) else [kinds]
-        if kinds and not any(_is_a(value, kind) for kind in kinds):
-            raise UnsupportedSchema(f"the value of {name!r} is not of type {' or '.join(map(str, kinds))}")
-        allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if isinstance(allowed, list) and not any(_equals(value, each) for each in allowed):
-            raise UnsupportedSchema(f"the value of {name!r} is not one that its inputSchema allows")
+        try:
+            found = flaw(schema, value, root)
+            if _refers(value):
+                found = flaw(_type_of(schema), value, root)
+        except Unjudged as why:
+            raise UnsupportedSchema(f"whether the value of {name!r} is valid cannot be said: {why}") from why
+        if found is not None:
+            raise UnsupportedSchema(f"its inputSchema does not take the value of {name!r}, which {found}")
 
 
-def _is_a(value: object, kind: object) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(kind, str) and isinstance(value, _TYPES.get(kind, ()))
-
-
-def _equals(one: object, other: object) -> bool:
-    """As JSON has it: 1 is 1.0 and is not true."""
-    return one == other and isinstance(one, bool) is isinstance(other, bool)
+def _type_of(schema: Any) -> Any:
+    """What a schema says of types alone."""
+    return {"type": schema["type"]} if isinstance(schema, dict) and "type" in schema else schema is not False
 
 
 def _refers(value: object) -> bool:
@@ -294,6 +290,17 @@ def _filled(value: Any, principal: Principal) -> Any:
             return {key: _filled(member, principal) for key, member in value.items()}
         case _:
             return value
+
+
+def _check_filled(schema: Any, value: object, root: object) -> None:
+    """Raises McpError for a value of the caller that the argument does not take. Does not say the value."""
+    try:
+        found = flaw(schema, value, root)
+    except Unjudged as why:
+        found = f"cannot be judged by its schema: {why}"
+    if found is not None:
+        sentence = f"this tool puts a value of its caller into an argument that does not take yours, which {found}"
+        raise McpError(INVALID_PARAMS, sentence, reason=Reason.DENIED)
 
 
 def _of_caller(reference: re.Match[str], principal: Principal) -> str:

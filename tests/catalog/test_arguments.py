@@ -22,7 +22,13 @@ NAMES = ("path", "verbose", "q", "limit", "deep")
 
 TYPES: Mapping[str, tuple[dict[str, Any], st.SearchStrategy[Any]]] = {
     "string": ({"type": "string", "maxLength": 3}, st.text(max_size=5)),
-    "integer": ({"type": "integer", "minimum": 0}, st.integers(-2, 9)),
+    "matched": ({"type": "string", "pattern": "^a+$"}, st.sampled_from(["a", "aa", "ab", ""])),
+    "integer": ({"type": "integer", "minimum": 0, "maximum": 5}, st.integers(-2, 9)),
+    "array": ({"type": "array", "items": {"type": "string"}, "minItems": 1}, st.lists(st.sampled_from(["a", 1]))),
+    "combined": (
+        {"anyOf": [{"type": "null"}, {"allOf": [{"minimum": 2}, {"multipleOf": 2}]}]},
+        st.none() | st.integers(0, 9),
+    ),
     "boolean": ({"type": "boolean"}, st.booleans()),
     "enum": ({"enum": ["a", 1, True]}, st.sampled_from(["a", 1, True, "b", False])),
     "node": (
@@ -63,9 +69,7 @@ def schemas(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
 def overrides(draw: st.DrawFn, kinds: Mapping[str, str]) -> dict[str, ArgumentOverride]:
     found: dict[str, ArgumentOverride] = {}
     for name in draw(st.sets(st.sampled_from(sorted(kinds)), min_size=1)):
-        schema, values = TYPES[kinds[name]]
-        value = draw(values)
-        assume(valid({**schema, "$defs": DEFS}, value))
+        value = draw(TYPES[kinds[name]][1])
         found[name] = ArgumentOverride.model_validate(
             draw(
                 st.sampled_from(
@@ -175,6 +179,29 @@ def test_names_that_paths_or_shells_would_read_are_not_put_into_a_text(name: str
         final(rules, {}, Principal(name))
 
 
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"enum": ["bob"]}, "is not one of the values that are allowed"),
+        ({"pattern": "^[0-9]+$"}, "does not match '^[0-9]+$'"),
+        ({"$ref": "#/$defs/short"}, "has more than 3 characters"),
+    ],
+)
+def test_a_value_of_the_caller_that_the_argument_does_not_take_refuses_the_call(schema: object, why: str) -> None:
+    root = {"type": "object", "properties": {"a": schema}, "$defs": {"short": {"maxLength": 3}}}
+    _, rules = made(root, a={"value": "${caller.name}"})
+    with pytest.raises(McpError) as refused:
+        final(rules, {})
+    assert refused.value.reason is Reason.DENIED
+    assert refused.value.message.endswith(f"into an argument that does not take yours, which {why}")
+    assert "alice" not in refused.value.message
+
+
+def test_a_value_of_the_caller_that_the_argument_takes_is_sent() -> None:
+    _, rules = made({"properties": {"a": {"enum": ["alice"]}}}, a={"value": "${caller.name}"})
+    assert final(rules, {}) == {"a": "alice"}
+
+
 PROPERTIES: dict[str, Any] = {"a": {"type": "string"}, "b": {"type": "string"}}
 
 
@@ -206,10 +233,37 @@ PROPERTIES: dict[str, Any] = {"a": {"type": "string"}, "b": {"type": "string"}}
         ({"properties": PROPERTIES, "required": ["z"]}, {"value": "x"}, "requires 'z' and does not describe it"),
         ({"properties": PROPERTIES, "dependentRequired": {"b": ["a"]}}, {"hide": True}, "'a' is hidden, and 'b' needs"),
         ({"properties": PROPERTIES}, {"rename": "b"}, "two of its arguments would be called 'b'"),
-        ({"properties": PROPERTIES}, {"value": 1}, "the value of 'a' is not of type string"),
-        ({"properties": {"a": {"enum": ["x"]}}}, {"value": "y"}, "is not one that its inputSchema allows"),
-        ({"properties": {"a": {"const": 1}}}, {"value": True}, "is not one that its inputSchema allows"),
-        ({"properties": {"a": False}}, {"value": True}, "the argument 'a' takes no value"),
+        ({"properties": PROPERTIES}, {"value": 1}, "the value of 'a', which is not of type string"),
+        (
+            {"properties": {"a": {"enum": ["x"]}}},
+            {"value": "y"},
+            "the value of 'a', which is not one of the values that are allowed",
+        ),
+        (
+            {"properties": {"a": {"const": 1}}},
+            {"value": True},
+            "the value of 'a', which is not the value that is allowed",
+        ),
+        ({"properties": {"a": {"pattern": "^a$"}}}, {"value": "b"}, "the value of 'a', which does not match"),
+        ({"properties": {"a": {"maximum": 3}}}, {"value": 4}, "the value of 'a', which is more than 3"),
+        ({"properties": {"a": {"minimum": 3}}}, {"hide": True, "default": 2}, "the value of 'a', which is less than 3"),
+        ({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"const": 1}}}, {"value": 2}, "is not the value"),
+        ({"properties": {"a": {"anyOf": [{"type": "null"}]}}}, {"value": "x"}, "is of no kind that is allowed"),
+        ({"properties": {"a": {"allOf": [{"minLength": 2}]}}}, {"value": "x"}, "has fewer than 2 characters"),
+        ({"properties": {"a": {"items": {"type": "string"}}}}, {"value": [1]}, "item 0 is not of type string"),
+        (
+            {"properties": {"a": {"pattern": "(?=a)"}}},
+            {"value": "a"},
+            "whether the value of 'a' is valid cannot be said",
+        ),
+        (
+            {"properties": {"a": {"type": "integer"}}},
+            {"value": "${caller.name}"},
+            "of 'a', which is not of type integer",
+        ),
+        ({"properties": {"a": False}}, {"value": "${caller.name}"}, "the value of 'a', which is not allowed"),
+        ({"properties": {"a": {"pattern": "(?=a)"}}}, {"value": "${caller.name}"}, "cannot be said"),
+        ({"properties": {"a": False}}, {"value": True}, "the value of 'a', which is not allowed"),
     ],
 )
 def test_a_schema_under_which_an_override_cannot_be_kept_is_refused_with_the_reason(

@@ -121,3 +121,16 @@ async def test_what_is_approved_is_the_definition_of_the_upstream_itself() -> No
     async with house(server(READ), options=options(), access=access) as h:
         await ready(h)
         assert await h.listed(Kind.TOOLS) == ["up__read"]
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_a_value_of_the_caller_that_the_upstreams_schema_does_not_take_is_not_sent(version: str) -> None:
+    schema = {"type": "object", "properties": {"path": {"type": "string", "pattern": "^/srv/a"}}}
+    chosen = {"path": {"value": "/srv/${caller.name}"}}
+    async with house(server(tool("read", inputSchema=schema)), options=options(chosen)) as h:
+        await ready(h)
+        refusal = error(await h.call("tools/call", version=version, principal=Principal("bob"), name="up__read"))
+        assert refusal.message.endswith("an argument that does not take yours, which does not match '^/srv/a'")
+        assert h["up"].count("tools/call") == 0
+        await h.call("tools/call", version=version, principal=ALICE, name="up__read")
+        assert got(h) == {"path": "/srv/alice"}

@@ -1,0 +1,147 @@
+"""The twin of `mcproxy.catalog.json_schema`: it says what jsonschema says, or that it cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # it has no types
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from mcproxy.catalog.json_schema import MAX_COMPARED, MAX_STEPS, Unjudged, flaw
+
+NAMES = st.sampled_from(["a", "b", "ab"])
+SMALL = st.integers(0, 3)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 4) | st.sampled_from([0.5, 1.0, 2.5]) | NAMES | st.just(""),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object"])
+PATTERNS = st.sampled_from(["^a", "b$", "^[ab]+$", r"^\w$", "a|b"])
+ROOT = {"$defs": {"text": {"type": "string"}, "tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}}
+
+
+def _keywords(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    schemas = st.lists(schema, min_size=1, max_size=3)
+    by_name = st.dictionaries(NAMES, schema, max_size=2)
+    names = st.lists(NAMES, unique=True, max_size=2)
+    members: dict[str, st.SearchStrategy[Any]] = {
+        **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), SMALL),
+        **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), st.integers(-2, 4)),
+        **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), schemas),
+        **dict.fromkeys(("properties", "dependentSchemas"), by_name),
+        **dict.fromkeys(("not", "if", "then", "else", "items", "contains", "additionalProperties"), schema),
+        **dict.fromkeys(("minContains", "maxContains"), SMALL),
+        "type": TYPES | st.lists(TYPES, min_size=1, max_size=2, unique=True),
+        "enum": st.lists(VALUES, min_size=1, max_size=3),
+        "const": VALUES,
+        "multipleOf": st.integers(1, 3),
+        "pattern": PATTERNS,
+        "uniqueItems": st.booleans(),
+        "patternProperties": st.dictionaries(PATTERNS, schema, max_size=2),
+        "propertyNames": schema,
+        "required": names,
+        "dependentRequired": st.dictionaries(NAMES, names, max_size=2),
+        "$ref": st.sampled_from(["#/$defs/text", "#/$defs/tree"]),
+        "title": st.just("an annotation"),
+        "format": st.just("uri"),
+    }
+    some = st.lists(st.sampled_from(sorted(members)), max_size=3, unique=True)
+    return some.flatmap(lambda keys: st.fixed_dictionaries({key: members[key] for key in keys}))
+
+
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(st.booleans() | st.just({}), _keywords, max_leaves=6)
+
+
+@given(SCHEMAS, VALUES)
+def test_it_says_what_jsonschema_says(schema: Any, value: object) -> None:
+    whole = {"allOf": [schema], **ROOT}
+    try:
+        found = flaw(schema, value, whole)
+    except Unjudged as why:
+        event(f"not judged: {why}")
+        return
+    event("valid" if found is None else "invalid")
+    assert (found is None) == jsonschema.Draft202012Validator(whole).is_valid(value), found
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"multipleOf": 0.1}, 0.3),
+        ({"type": "integer"}, 2.0),
+        ({"const": {"a": [1, {}]}}, {"a": [1.0, {}]}),
+        ({"pattern": r"^\d+$"}, "12"),
+        ({"pattern": "^a.b$"}, "a\tb"),
+        ({"maxLength": 1}, "\U0001f600"),
+        ({"minimum": 3, "minLength": 2}, [1]),
+    ],
+)
+def test_what_is_valid_is_said_to_be(schema: object, value: object) -> None:
+    assert flaw(schema, value, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "why"),
+    [
+        ({"const": 1}, True, "is not the value that is allowed"),
+        ({"pattern": "^a$"}, "a\n", "does not match '^a$'"),
+        ({"pattern": r"^\d+$"}, "١", r"does not match '^\\d+$'"),
+        ({"properties": {"a": {"items": {"maximum": 3}}}}, {"a": [1, 4]}, "'a' item 1 is more than 3"),
+        ({"type": "number"}, float("nan"), "is no number of JSON"),
+    ],
+)
+def test_what_is_wrong_is_said(schema: object, value: object, why: str) -> None:
+    assert flaw(schema, value, {}) == why
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (None, 1),
+        ({"minimum": True}, 1),
+        ({"minimum": "1"}, 1),
+        ({"items": [{}]}, [1]),
+        ({"type": "any"}, 1),
+        ({"multipleOf": 0}, 1),
+        ({"unevaluatedProperties": False}, {}),
+        ({"dependencies": {}}, {}),
+        ({"$dynamicRef": "#/$defs/a"}, 1),
+        ({"$ref": "#/$defs/none"}, 1),
+        ({"$ref": "https://example.com"}, 1),
+        ({"$ref": "#"}, 1),
+        ({"not": {"unevaluatedItems": False}}, []),
+        ({"pattern": "(?=a)"}, "a"),
+        ({"pattern": r"(a)\1"}, "aa"),
+        ({"pattern": r"\Aa"}, "a"),
+        ({"pattern": "[[:alpha:]]"}, "a"),
+        ({"pattern": "[^]"}, "a"),
+        ({"pattern": r"^\S$"}, "\u00a0"),
+        ({"pattern": "^.$"}, "\u2028"),
+    ],
+)
+def test_what_cannot_be_judged_is_not(schema: object, value: object) -> None:
+    with pytest.raises(Unjudged):
+        flaw(schema, value, {"$ref": "#"})
+
+
+@pytest.mark.parametrize("keyword", ["items", "not", "allOf"])
+def test_what_is_too_deep_is_not_judged(keyword: str) -> None:
+    schema: Any = {}
+    value: Any = []
+    for _ in range(100):
+        schema, value = {keyword: [schema] if keyword == "allOf" else schema}, [value]
+    with pytest.raises(Unjudged, match="too long"):
+        flaw(schema, value, {})
+
+
+def test_a_schema_that_is_made_to_take_long_is_not_judged() -> None:
+    doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    with pytest.raises(Unjudged, match="too long"):
+        flaw({"$ref": "#/$defs/d0"}, 1, {"$defs": {**doubling, "d40": {}}})
+    with pytest.raises(Unjudged, match="too long"):
+        flaw({"items": {}}, [0] * MAX_STEPS, {})
+    with pytest.raises(Unjudged, match="too long"):
+        flaw({"uniqueItems": True}, list(range(MAX_COMPARED + 1)), {})
