@@ -7,6 +7,7 @@ link itself.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -16,6 +17,7 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.protocol.tasks import TASK_ID, created, dialect, is_spent, lifetime
@@ -23,6 +25,11 @@ from mcproxy.upstream.link import Link
 
 MAX_TASKS: Final = 10_000
 """Tasks of one link that keep it in use; beyond it the oldest no longer do."""
+
+MAX_INPUTS: Final = 10_000
+"""Likewise, of calls that wait for input."""
+
+_ANSWERS: Final = frozenset({INPUT_RESPONSES, REQUEST_STATE})
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -60,6 +67,8 @@ class UsedLink:
         self._running = 0
         self._used_until = clock()
         """When the last use ended, or will have ended."""
+        self._inputs: deque[tuple[int, float]] = deque(maxlen=MAX_INPUTS)
+        """Of each call that asked for input: its question (`_question`), and until when the answer may come."""
         self._tasks: dict[str, float] = {}
         """Until when each task lives."""
         self._subscriptions: set[str | None] = set()
@@ -77,6 +86,8 @@ class UsedLink:
 
     async def __call__(self, call: Call) -> Outcome:
         self._running += 1
+        if self._inputs and not call.params.keys().isdisjoint(_ANSWERS):
+            self._note_answer(_question(call, parse_text(call.params.get(REQUEST_STATE, b""))))
         outcome: Outcome | None = None
         try:
             outcome = await self._link(call)
@@ -89,7 +100,9 @@ class UsedLink:
         """Until it may be ended, where nothing uses it meanwhile; 0 or less where it may be now."""
         now = self._clock()
         self._tasks = {id: until for id, until in self._tasks.items() if until > now}
-        if self._running or self._tasks or self._subscriptions:
+        while self._inputs and self._inputs[0][1] <= now:
+            self._used_until = max(self._used_until, self._inputs.popleft()[1])
+        if self._running or self._inputs or self._tasks or self._subscriptions:
             self._used_until = max(self._used_until, now)
         return self._used_until + self._idling.stop_after - now
 
@@ -99,7 +112,7 @@ class UsedLink:
             return
         self._used_until = max(self._used_until, now)
         if isinstance(outcome, InputRequired):
-            self._used_until = max(self._used_until, now + self._idling.input_within)
+            self._inputs.append((_question(call, outcome.state), now + self._idling.input_within))
         if not isinstance(outcome, Complete):
             return
         if row.subscribes is not None and row.subject_key is not None:
@@ -114,3 +127,15 @@ class UsedLink:
                 del self._tasks[next(iter(self._tasks))]
         elif row.subject is Subject.TASK and is_spent(kind, outcome.result, has_result=row.waits):
             self._tasks.pop(parse_text(call.params.get(TASK_ID, b"")) or "", None)
+
+    def _note_answer(self, question: int) -> None:
+        """One call less waits for the answer to this question; several may."""
+        answered = next((waiting for waiting in self._inputs if waiting[0] == question), None)
+        if answered is not None:
+            self._inputs.remove(answered)
+
+
+def _question(call: Call, state: str | None) -> int:
+    """What a question and its answer have in common: the subject of the call, and the state that comes back, if any."""
+    key = call.row.subject_key
+    return hash((call.row.name, None if key is None else parse_text(call.params.get(key, b"")), state))

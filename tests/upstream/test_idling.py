@@ -12,7 +12,7 @@ from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import LATEST, Era
-from mcproxy.protocol.jsonrpc import first_level
+from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.upstream.idling import MAX_TASKS, Idling, UsedLink
 from tests.fakes.upstream import quiet
 from tests.upstream.support import DONE, FakeLink, request, tool
@@ -98,6 +98,45 @@ async def test_r83_the_link_is_kept_while_a_client_may_still_give_the_input_that
     assert it.used.seconds_left() == STOP_AFTER
     it.now += STOP_AFTER
     assert it.used.seconds_left() == 0
+
+
+STATES = pytest.mark.parametrize("state", ["its state", None])
+
+
+def asking(state: str | None) -> InputRequired:
+    return InputRequired({}, state, {})
+
+
+def answer(state: str | None, name: str = "a") -> Call:
+    made = request("tools/call", name=name, inputResponses={})
+    return made if state is None else made.with_params({**made.params, "requestState": raw(state)})
+
+
+@STATES
+async def test_input_that_was_given_keeps_the_link_no_longer(state: str | None) -> None:
+    it = Rig()
+    await it.call(request("tools/call", name="a"), asking(state))
+    it.now += STOP_AFTER
+    assert it.used.seconds_left() == STOP_AFTER
+    await it.call(answer(state), DONE)
+    it.now += STOP_AFTER
+    assert it.used.seconds_left() == 0
+
+
+@STATES
+@pytest.mark.parametrize(("other", "name"), [("its state", "a"), ("another", "a"), (None, "a"), (None, "b")])
+async def test_r83_the_link_is_kept_while_another_call_waits_for_input(
+    state: str | None, other: str | None, name: str
+) -> None:
+    it = Rig()
+    await it.call(request("tools/call", name=name), asking(other))
+    await it.call(request("tools/call", name="a"), asking(state))
+    await it.call(answer(state), DONE)
+    for _ in range(5):
+        it.now += STOP_AFTER
+        assert it.used.seconds_left() == STOP_AFTER
+    it.now += INPUT_WITHIN
+    assert it.used.seconds_left() < 0
 
 
 async def test_r83_a_subscription_keeps_the_link_until_it_is_ended() -> None:
