@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
-from mcproxy.configuration.problems import ConfigurationError, Problem, problem_json
+from mcproxy.configuration.problems import ConfigurationError, PathKey, Problem, problem_json
+from mcproxy.configuration.references import meant
 from mcproxy.upstream.child.command import environment, locate
 from mcproxy.upstream.link import Unreachable
 
@@ -36,6 +38,43 @@ def print_invalid(error: ConfigurationError) -> None:
 def print_warnings(warnings: Sequence[Problem]) -> None:
     for warning in warnings:
         print_err(f"warning: {warning}")
+
+
+def unmatched(
+    configuration: Configuration, tools: Mapping[str, Collection[str]], exposed: Mapping[str, Collection[str]]
+) -> Iterator[Problem]:
+    """What the configuration says of tools that do not exist (requirement R86).
+
+    `tools` are the upstreams' own names of theirs, by upstream; `exposed` the names that callers see, by endpoint. What
+    is not known there is not judged.
+    """
+    settings = configuration.settings
+    for upstream in settings.upstreams:
+        known = tools.get(upstream.name)
+        for name in upstream.tools.overrides if known is not None else ():
+            if known is not None and name not in known:
+                sentence = f"changes nothing: the server has no tool {name!r}{meant(name, known)}"
+                yield configuration.server_problem(sentence, upstream.name, "tools", "overrides", name)
+    for number, hook in enumerate(settings.access.hooks):
+        concerned = [
+            spec.name
+            for spec in settings.upstreams
+            if spec.enabled and any(fnmatchcase(spec.name, glob) for glob in hook.upstreams)
+        ]
+        if "tools/call" in hook.on and concerned and tools.keys() >= set(concerned):
+            own = {name for upstream in concerned for name in tools[upstream]}
+            yield from _unmatched(configuration, hook.tools or (), own, "access", "hooks", number, "tools")
+    for endpoint, names in exposed.items():
+        pinned = settings.endpoints[endpoint].pinned
+        yield from _unmatched(configuration, pinned, names, "endpoints", endpoint, "pinned")
+
+
+def _unmatched(
+    configuration: Configuration, globs: Iterable[str], names: Collection[str], *path: PathKey
+) -> Iterator[Problem]:
+    for index, glob in enumerate(globs):
+        if not any(fnmatchcase(name, glob) for name in names):
+            yield configuration.problem(f"no tool matches {glob!r}{meant(glob, names)}", *path, index)
 
 
 def machine_problems(configuration: Configuration) -> Iterator[Problem]:

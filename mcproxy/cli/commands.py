@@ -104,7 +104,8 @@ def check(
 ) -> None:
     """Validate the configuration; with --connect, also connect to every upstream.
 
-    Warns of servers, roles and callers that do not exist, and of commands that this machine does not have.
+    Warns of servers, roles and callers that do not exist, and of commands that this machine does not have; with
+    --connect also of tools.
     """
     from mcproxy.cli import checking
 
@@ -119,7 +120,7 @@ def check(
         from mcproxy.cli import reports
 
         checking.print_warnings(configuration.warnings)
-        run(reports.connect(configuration.settings, as_json=as_json, strict=True))
+        run(reports.connect(configuration, as_json=as_json, must_connect=True, strict=strict))
     raise typer.Exit(checking.check(configuration, strict=strict, as_json=as_json))
 
 
@@ -142,7 +143,7 @@ def list_(what: ListName, config: Config = None, url: Url = None, key: Key = Non
 
     configuration = read_configuration(config)
     if what is ListName.UPSTREAMS:
-        run(reports.connect(configuration.settings, as_json=as_json, strict=False))
+        run(reports.connect(configuration, as_json=as_json, must_connect=False))
     run(calling.list_entries(settings_for(configuration, url, key), what.value, as_json=as_json))
 
 

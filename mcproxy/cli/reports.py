@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mcproxy.app import running
+import msgspec
+
+from mcproxy.app import App, running
 from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.catalog.views.view import View
 from mcproxy.cli.access.lock import findings
+from mcproxy.cli.checking import print_warnings, unmatched
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.loading import Configuration
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Settings
+from mcproxy.settings.endpoints import key_of
 
 COLUMNS: Final = ("upstream", "state", "transport", "version", "offers", "latency", "names")
 
@@ -116,10 +120,14 @@ def remarks(report: UpstreamReport) -> list[str]:
     ]
 
 
-async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
-    """Prints a report on every upstream; with `strict`, one that is not connected is a failure."""
+async def connect(configuration: Configuration, *, as_json: bool, must_connect: bool, strict: bool = False) -> int:
+    """Prints a report on every upstream, and what the configuration says of tools that do not exist.
+
+    With `must_connect`, one that is not connected is a failure; with `strict`, such a tool makes it invalid.
+    """
     start = time.monotonic()
     latencies: dict[str, float] = {}
+    settings = configuration.settings
 
     def note(event: UpstreamEvent) -> None:
         if isinstance(event, Connected):
@@ -132,12 +140,33 @@ async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
         scanned = await findings(settings, app, app.gateway.offered())
+        warnings = list(unmatched(configuration, *_tools(app)))
     told = {report.name: tuple(str(one) for one in scanned if one.upstream == report.name) for report in found}
     found = [dataclasses.replace(report, findings=told[report.name]) for report in found]
+    print_warnings(warnings)
     if as_json:
         print_json([dataclasses.asdict(report) for report in found])
     else:
         print_table(COLUMNS, [report_row(report) for report in found])
         for remark in (remark for report in found for remark in remarks(report)):
             print_err(remark)
-    return ExitCode.FAILED if strict and not all(report.ok for report in found) else ExitCode.OK
+    if must_connect and not all(report.ok for report in found):
+        return ExitCode.FAILED
+    return ExitCode.INPUT if strict and warnings else ExitCode.OK
+
+
+def _tools(app: App) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:
+    """The tools of each upstream whose list is known, and those that callers see at each endpoint if all are known."""
+    offered = app.gateway.offered()
+    own = {
+        name: [str(msgspec.json.decode(entry)["name"]) for entry in approved.manifest.lists.get(Kind.TOOLS, ())]
+        for name, approved in offered.items()
+        if approved is not None and approved.manifest is not None
+    }
+    exposed: dict[str, Collection[str]] = {}
+    for endpoint in app.settings.endpoints:
+        view = app.catalogue(key_of(endpoint))
+        if all(space.upstream in own for space in view.layout.spaces):
+            shown = (*view.lists[Kind.TOOLS], *view.unlisted)
+            exposed[endpoint] = [each.key for each in shown if each.upstream in own]
+    return dict(own), exposed

@@ -1,6 +1,7 @@
 """Find names in a configuration that name nothing: upstreams, roles and callers in rules, limits and endpoints (R86).
 
-A deny rule that can deny nothing is an error, since it protects nothing; everything else is a warning.
+A deny rule that can deny nothing is an error, since it protects nothing, and so is an enforcing hook that is asked
+about nothing; everything else is a warning, as are approvals that nobody can give.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from mcproxy.configuration.problems import Path
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
+from mcproxy.settings.access.hooks import KINDS
 from mcproxy.settings.access.policy import EFFECTS, EVERYONE, Rule
 
 FEW: Final = 8
@@ -35,6 +37,8 @@ class Finding(msgspec.Struct, frozen=True):
 def findings(settings: Settings) -> Iterator[Finding]:
     """Every name that names nothing, in the order of the sections."""
     yield from _of_rules(settings)
+    yield from _of_approvals(settings)
+    yield from _of_hooks(settings)
     yield from _of_limits(settings)
     yield from _of_endpoints(settings)
     yield from _of_keys(settings)
@@ -56,6 +60,36 @@ def _of_rules(settings: Settings) -> Iterator[Finding]:
                     yield Finding((*path, "upstreams"), f"can deny nothing: {reason}", is_error=True)
                 else:
                     yield from unknown
+
+
+def _of_approvals(settings: Settings) -> Iterator[Finding]:
+    """Rules by which calls wait for an operator, where no caller can be one."""
+    roles, admin = _attainable_roles(settings), settings.admin
+    if settings.access.approvals.webhook is not None or admin.port is None or roles is None or admin.role in roles:
+        return
+    if not settings.access.authentication.required:
+        return  # All visitors are operators then.
+    for role, rules in settings.access.policy.roles.items():
+        for index, rule in enumerate(rules.allow):
+            if rule.approve == "operator":
+                path = (*_POLICY, "roles", role, "allow", index, "approve")
+                yield Finding(path, f"no caller can have the role {admin.role!r} (admin.role), and decide")
+
+
+def _of_hooks(settings: Settings) -> Iterator[Finding]:
+    names = _names(settings)
+    for index, hook in enumerate(settings.access.hooks):
+        path, enforces = ("access", "hooks", index), hook.mode == "enforce"
+        unknown = list(_unknown_globs(names, hook.upstreams, path))
+        if not any(hook.globs(KINDS[method]) for method in hook.on):
+            kinds = " or ".join(KINDS[method].value for method in hook.on)
+            reason = f"it selects no {kinds} (`on`)" if kinds else "`on` names no method"
+            yield Finding(path, f"can be asked about nothing: {reason}", enforces)
+        elif len(unknown) == len(hook.upstreams):
+            reason = unknown[0].sentence if unknown else "it selects no upstream"
+            yield Finding((*path, "upstreams"), f"can be asked about nothing: {reason}", enforces)
+        else:
+            yield from unknown
 
 
 def _is_empty(rule: Rule) -> bool:
@@ -86,7 +120,7 @@ def _of_keys(settings: Settings) -> Iterator[Finding]:
             for index, role in enumerate(key.roles):
                 if role not in used:
                     path = (*_KEYS, caller, number, "roles", index)
-                    yield Finding(path, f"the role {role!r} is defined nowhere{_meant(role, used)}")
+                    yield Finding(path, f"the role {role!r} is defined nowhere{meant(role, used)}")
 
 
 def _of_principals(settings: Settings) -> Iterator[Finding]:
@@ -94,7 +128,7 @@ def _of_principals(settings: Settings) -> Iterator[Finding]:
     for name in settings.access.policy.principals:
         if callers is not None and name not in callers:
             path = (*_POLICY, "principals", name)
-            yield Finding(path, f"no caller is called {name!r}{_meant(name, callers)}")
+            yield Finding(path, f"no caller is called {name!r}{meant(name, callers)}")
 
 
 def _of_roles(settings: Settings) -> Iterator[Finding]:
@@ -106,13 +140,13 @@ def _of_roles(settings: Settings) -> Iterator[Finding]:
 def _unknown_globs(names: Collection[str], globs: Iterable[str], path: Path) -> Iterator[Finding]:
     for index, glob in enumerate(globs):
         if glob != "*" and not any(fnmatchcase(name, glob) for name in names):
-            sentence = f"no server matches {glob!r}{_meant(glob, names)}"
+            sentence = f"no server matches {glob!r}{meant(glob, names)}"
             yield Finding((*path, "upstreams", index), sentence)
 
 
 def _unattainable(roles: Collection[str] | None, role: str, path: Path) -> Iterator[Finding]:
     if roles is not None and role not in roles:
-        yield Finding(path, f"no caller can have the role {role!r}{_meant(role, roles)}")
+        yield Finding(path, f"no caller can have the role {role!r}{meant(role, roles)}")
 
 
 def _names(settings: Settings) -> Collection[str]:
@@ -155,7 +189,7 @@ def caller_names(settings: Settings) -> Collection[str] | None:
     return {*authentication.keys, authentication.stdio.name, *(() if authentication.required else ("anonymous",))}
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def meant(name: str, known: Collection[str]) -> str:
     """The end of a sentence that names the nearest of the known names, else all, where they are few."""
     near = suggestion(name, known)
     return near if near or not 0 < len(known) <= FEW else f"; there are {', '.join(map(repr, sorted(known)))}"

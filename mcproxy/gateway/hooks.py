@@ -41,7 +41,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.protocol.tasks import TASK_ID
 from mcproxy.settings import Settings
-from mcproxy.settings.access.hooks import HookSettings
+from mcproxy.settings.access.hooks import KINDS, HookSettings
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -56,7 +56,6 @@ MAX_REMEMBERED: Final = 256
 _ARGUMENTS: Final = "arguments"
 _TOOL_CALL: Final = "tools/call"
 _RESULT: Final = "result"
-_KINDS: Final = {_TOOL_CALL: Kind.TOOLS, "prompts/get": Kind.PROMPTS, "resources/read": Kind.RESOURCES}
 _MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "messages", "contents", "description"})
 """The members of a result that a hook may replace; it sees the others as they are."""
 
@@ -72,7 +71,7 @@ class _Hook:
         return (
             method in settings.on
             and any(fnmatchcase(upstream, glob) for glob in settings.upstreams)
-            and any(fnmatchcase(own, glob) for glob in settings.globs(_KINDS[method]))
+            and any(fnmatchcase(own, glob) for glob in settings.globs(KINDS[method]))
         )
 
 
@@ -102,7 +101,7 @@ class _Selection:
 
     def passes(self, call: Call) -> bool:
         """Whether it is known that no hook is to be asked about a call."""
-        if call.row.name in _KINDS:
+        if call.row.name in KINDS:
             return self(call) is None and call.notes.subject is not None
         return call.row.subject is not Subject.TASK or self(call) is None
 
@@ -112,7 +111,7 @@ class _Selection:
         if call.row.subject is Subject.TASK:
             task = self._task_of(call)
             return None if task is None else self._selected(_TOOL_CALL, _tool_of(task))
-        if method not in _KINDS:
+        if method not in KINDS:
             return None
         return self._selected(method, call.notes.subject or self._subject_of(call))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from mcproxy.cli.reports import UpstreamReport, connect, remarks, report_row
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import read
 from tests.fakes.authorization import authorization
+from tests.fakes.upstream import tool
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +49,57 @@ async def test_r85_a_server_that_wants_oauth_is_reported_with_what_to_do(
     async with authorization() as server:
         config = tmp_path / "mcproxy.json"
         config.write_text(json.dumps({"mcpServers": {"my web": {"url": server.url, "type": "http"}}}))
-        assert await connect(read(config).settings, as_json=False, strict=True) is ExitCode.FAILED
+        assert await connect(read(config), as_json=False, must_connect=True) is ExitCode.FAILED
     said = capsys.readouterr().err
     assert "this server wants OAuth: add `oauth: {}` to it, then run `mcproxy login 'my web'`" in said
+
+
+CONFIGURATION = """\
+mcpServers:
+  up:
+    command: {python}
+    args: [-m, tests.fakes.servers.swapper, {tools}, {tools}]
+    cwd: {folder}
+    era: legacy
+    tools:
+      overrides:
+        push: {{title: Push}}
+        pull: {{title: Pull}}
+  down:
+    command: /no/such/command
+    enabled: {both}
+    tools: {{overrides: {{x: {{title: X}}}}}}
+endpoints:
+  agent: {{upstreams: [up], discovery: search, pinned: [up__push, push]}}
+  all: {{discovery: search, pinned: [y*]}}
+access:
+  hooks:
+  - {{url: 'https://ops.example/', secret: sixteen-characters-or-more, upstreams: [up], tools: [swap, push_*]}}
+  - {{url: 'https://ops.example/', secret: sixteen-characters-or-more, tools: [rm_*]}}
+"""
+PULL = "mcpServers.up.tools.overrides.pull: changes nothing: the server has no tool 'pull'; there are 'push', 'swap'"
+ABSENT = [
+    f"10:9: {PULL}",
+    "20:102: access.hooks.0.tools.1: no tool matches 'push_*'; did you mean 'push'?",
+    "16:66: endpoints.agent.pinned.1: no tool matches 'push'; did you mean 'up__push'?",
+]
+ABSENT_OF_ALL = [
+    "21:79: access.hooks.1.tools.0: no tool matches 'rm_*'; there are 'push', 'swap'",
+    "17:37: endpoints.all.pinned.0: no tool matches 'y*'; there are 'up__push', 'up__swap'",
+]
+
+
+@pytest.mark.parametrize("both", [False, True])
+async def test_r86_what_speaks_of_tools_that_do_not_exist_is_told_where_the_lists_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], both: bool
+) -> None:
+    tools, config = tmp_path / "tools", tmp_path / "mcproxy.yaml"
+    tools.write_text(json.dumps([tool("push"), tool("swap")]))
+    folder = Path(__file__).parents[2]
+    config.write_text(CONFIGURATION.format(python=sys.executable, tools=tools, folder=folder, both=json.dumps(both)))
+    found = await connect(read(config), as_json=True, must_connect=False, strict=True)
+    assert found is ExitCode.INPUT
+    said = capsys.readouterr()
+    told = [line.removeprefix(f"warning: {config}:") for line in said.err.splitlines() if line.startswith("warning: ")]
+    assert sorted(told) == sorted(ABSENT if both else [*ABSENT, *ABSENT_OF_ALL])
+    assert await connect(read(config), as_json=True, must_connect=False) is ExitCode.OK

@@ -106,3 +106,47 @@ access: {{authentication: {{keys: {{bot: [{{sha256: {HASH}, roles: [ops, operato
 endpoints: {{team: {{roles: [ops]}}}}
 """
     assert warnings(tmp_path, text) == []
+
+
+HOOK = "url: 'https://ops.example/', secret: sixteen-characters-or-more"
+
+
+@pytest.mark.parametrize(
+    ("selection", "why"),
+    [
+        ("upstreams: [gihub]", "no server matches 'gihub'; did you mean 'github'?"),
+        ("upstreams: []", "it selects no upstream"),
+        ("prompts: [x]", "it selects no tools (`on`)"),
+        ("on: [tools/call, prompts/get], resources: [x]", "it selects no tools or prompts (`on`)"),
+        ("on: []", "`on` names no method"),
+    ],
+)
+def test_r86_a_hook_that_is_asked_about_nothing_is_an_error_where_it_enforces(
+    tmp_path: Path, selection: str, why: str
+) -> None:
+    text = f"access:\n  hooks:\n  - {{{HOOK}, {selection}"
+    (problem,) = problems(tmp_path, SERVERS + text + "}\n")
+    assert problem.startswith("mcproxy.yaml:4:")
+    assert ": access.hooks.0" in problem
+    assert problem.endswith(f": can be asked about nothing: {why}")
+    (warning,) = warnings(tmp_path, text + ", mode: audit}\n")
+    assert warning.endswith(f": can be asked about nothing: {why}")
+
+
+def test_r86_of_a_hook_that_selects_something_each_further_name_is_a_warning(tmp_path: Path) -> None:
+    text = f"access: {{hooks: [{{{HOOK}, upstreams: [git*, nix]}}, {{{HOOK}}}]}}"
+    (warning,) = warnings(tmp_path, text)
+    assert warning.endswith("access.hooks.0.upstreams.1: no server matches 'nix'; there are 'git', 'github'")
+
+
+def test_r86_approvals_of_operators_are_told_where_no_caller_can_be_one(tmp_path: Path) -> None:
+    keys = f"authentication: {{keys: {{bot: [{{sha256: {HASH}, roles: [ROLE]}}]}}}}"
+    rules = "policy: {roles: {everyone: {allow: [{approve: caller}, {approve: operator}]}}}"
+    text = f"access: {{{keys}, {rules}}}\nadmin: {{port: 9001, role: chief}}"
+    (warning,) = warnings(tmp_path, text.replace("ROLE", "everyone"))
+    place = "access.policy.roles.everyone.allow.1.approve"
+    assert warning.endswith(f": {place}: no caller can have the role 'chief' (admin.role), and decide")
+    assert warnings(tmp_path, text.replace("ROLE", "chief")) == []
+    webhook = f"approvals: {{webhook: {{{HOOK}}}}}, policy"
+    assert warnings(tmp_path, text.replace("ROLE", "everyone").replace("policy", webhook)) == []
+    assert warnings(tmp_path, text.replace(f"{keys}, ", "")) == []

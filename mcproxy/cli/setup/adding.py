@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -105,9 +105,13 @@ async def _answers(configuration: Configuration, name: str) -> bool:
     """Connects to one server alone and reports on it."""
     from mcproxy.cli import reports
 
-    only = tuple(spec for spec in configuration.settings.upstreams if spec.name == name)
-    alone = configuration.settings.model_copy(update={"upstreams": only})
-    return await reports.connect(alone, as_json=False, strict=True) == ExitCode.OK
+    settings = configuration.settings
+    only = tuple(spec for spec in settings.upstreams if spec.name == name)
+    # Without what speaks of the tools of others.
+    access = settings.access.model_copy(update={"hooks": ()})
+    alone = settings.model_copy(update={"upstreams": only, "endpoints": {}, "access": access})
+    found = await reports.connect(replace(configuration, settings=alone), as_json=False, must_connect=True)
+    return found == ExitCode.OK
 
 
 def remove_server(config: Path | None, name: str, *, yes: bool, dry_run: bool) -> int:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
+from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.policy import Selection
 from mcproxy.settings.access.webhook import WebhookSettings
 
 HookedMethod = Literal["tools/call", "prompts/get", "resources/read"]
+KINDS: Final[Mapping[str, Kind]] = {
+    "tools/call": Kind.TOOLS,
+    "prompts/get": Kind.PROMPTS,
+    "resources/read": Kind.RESOURCES,
+}
+"""What each of these methods uses, of the upstreams' lists."""
 
 
 class HookSettings(Selection, WebhookSettings):

@@ -17,6 +17,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cli.access.lock import LockMode, lock
 from mcproxy.cli.reports import connect
 from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration import loading
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.lock import read
 from mcproxy.protocol.eras import LATEST
@@ -71,11 +72,11 @@ async def test_what_a_person_should_look_at_is_printed_with_where_and_why(
     (config.parent / "kind").write_text(json.dumps(EVIL))
     assert await done(config, LockMode.WRITE)
     assert "look at this: up: tool 'push': description: names files that hold secrets" in capsys.readouterr().err
-    await connect(load(config, {}), as_json=True, strict=True)
+    await connect(loading.read(config, {}), as_json=True, must_connect=True)
     out = capsys.readouterr().out
     (report,) = json.loads(out[out.rindex("\n[") :])
     assert report["findings"][0].startswith("up: tool 'push': description: names files that hold secrets")
-    await connect(load(config, {}), as_json=False, strict=True)
+    await connect(loading.read(config, {}), as_json=False, must_connect=True)
     assert "look at this: up: tool 'push'" in capsys.readouterr().err
 
 
