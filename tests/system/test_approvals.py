@@ -24,14 +24,13 @@ ANSWERS: dict[str, Json] = {
 @pytest.mark.parametrize(("sdk", "mode"), PLAYERS)
 async def test_each_client_is_asked_by_a_form_and_its_answer_counts(tmp_path: Path, sdk: str, mode: str) -> None:
     need_npm()
-    servers = {
-        era: {"command": PYTHON, "args": ["-W", "ignore", "-m", "tests.system.matrix_server"], "era": era}
-        for era in ("legacy", "modern")
-    }
-    rules = [{"tools": ["add"], "approve": "caller"}, {}]
+    notes = tmp_path / "notes"
+    server = {"command": PYTHON, "args": ["-W", "ignore", "-m", "tests.fakes.servers.recorder", str(notes)]}
+    servers = {era: {**server, "era": era} for era in ("legacy", "modern")}
+    rules = [{"tools": ["note"], "approve": "caller"}, {}]
     settings = {**configuration(servers), "access": {"policy": {"roles": {"everyone": {"allow": rules}}}}}
     steps = [
-        {**call(f"{era}__add", a=1, b=2), "answers": {"elicitation/create": ANSWERS[answer]}}
+        {**call(f"{era}__note", text=f"{era} {answer}"), "answers": {"elicitation/create": ANSWERS[answer]}}
         for era in servers
         for answer in ("yes", "no")
     ]
@@ -42,6 +41,8 @@ async def test_each_client_is_asked_by_a_form_and_its_answer_counts(tmp_path: Pa
     assert [question["method"] for question in transcript["questions"]] == ["elicitation/create"] * 4
     assert all("Approve this call?" in question["params"]["message"] for question in transcript["questions"])
     said = [json.dumps(step) for step in transcript["steps"]]
-    for approved, denied in ((said[0], said[1]), (said[2], said[3])):
-        assert '"text": "3"' in approved
-        assert "this call was not approved: a person denied it" in denied
+    denials = ["this call was not approved: a person denied it" in step for step in said]
+    assert denials == [False, True, False, True]
+    assert ["noted legacy yes" in said[0], "noted modern yes" in said[2]] == [True, True]
+    # The gateway has ended, and its servers with it: nothing runs any more.
+    assert sorted(notes.read_text().splitlines()) == ["legacy yes", "modern yes"]
