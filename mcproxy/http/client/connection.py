@@ -17,7 +17,7 @@ from typing import Final, cast
 
 import httptools
 
-from mcproxy.http.client.heads import NO_HEAD, HeadCache, read_head
+from mcproxy.http.client.heads import NO_HEAD, HeadCache, ResponseHead, read_head
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken
 
 MAX_HEAD: Final = 64 * 1024
@@ -77,7 +77,7 @@ class ClientConnection(asyncio.Protocol):
     """`on_idle` is called whenever it is free for another request; `on_closed` once, when it never will be again.
 
     The latter is also given True if the server hung up without answering the request. `head_cache` belongs to the
-    server; `keep_alive` is how many seconds it may be idle.
+    server; `keep_alive` is how many seconds it may be idle, or less where the server says so.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class ClientConnection(asyncio.Protocol):
         "_fault",
         "_fields",
         "_head_cache",
-        "_idle_since",
+        "_idle_until",
         "_is_interim",
         "_keep_alive",
         "_loop",
@@ -114,7 +114,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self.state = IDLE
-        self._idle_since = self._loop.time()
+        self._idle_until = self._loop.time() + keep_alive
         self._response: ClientResponse | None = None
         self._fault: str | None = None
         """Why what arrived is not what was asked for."""
@@ -137,8 +137,8 @@ class ClientConnection(asyncio.Protocol):
         return self.state is CLOSED
 
     def has_expired(self, now: float) -> bool:
-        """True if it has been idle for `keep_alive` seconds. `now`: the loop's time."""
-        return self.state is IDLE and now - self._idle_since >= self._keep_alive
+        """True if it has been idle for too long to serve again. `now`: the loop's time."""
+        return self.state is IDLE and now >= self._idle_until
 
     async def exchange(self, request: bytes) -> ClientResponse:
         """Send a request and wait for the head of its response. Raises ConnectionBroken.
@@ -209,7 +209,7 @@ class ClientConnection(asyncio.Protocol):
             if known is not None:
                 response.finish_with(*known)
                 self.state = _AFTER_RESPONSE_READ
-                self._free()
+                self._free(known[0])
                 return
             self._apply(BYTES_READ)
         self._parse(data)
@@ -222,7 +222,7 @@ class ClientConnection(asyncio.Protocol):
             if is_first:
                 self._head_cache.remember(response.head, data)
             self._apply(RESPONSE_READ)
-            self._free()
+            self._free(response.head)
         else:
             self.update_reading()
 
@@ -286,12 +286,12 @@ class ClientConnection(asyncio.Protocol):
         """The first fault is the one that is told: what comes after may follow from it."""
         self._fault = self._fault or fault
 
-    def _free(self) -> None:
+    def _free(self, head: ResponseHead) -> None:
         self._response = None
         if self._drop_timer is not None:
             self._drop_timer.cancel()
             self._drop_timer = None
-        self._idle_since = self._loop.time()
+        self._idle_until = self._loop.time() + min(self._keep_alive, head.kept_for)
         self._on_idle(self)
 
     def _lose(self, reason: str, *, by_server: bool = False) -> None:

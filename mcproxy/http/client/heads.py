@@ -7,6 +7,7 @@ read: mostly that alone differs. Everything else is left to the parser.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -24,6 +25,9 @@ _KNOWN: Final = {
     for spelled in (name, name.title())
 }
 """Names that most responses have, by their usual spellings; others are decoded."""
+_TIMEOUT: Final = re.compile(r"(?:^|[,\s])timeout[ \t]*=[ \t]*([0-9]{1,9})\b", re.IGNORECASE)
+_ON_THE_WAY: Final = 1.0
+"""Seconds that a request may take to its server, which must not have closed the connection when it arrives."""
 WITHOUT_BODY: Final = frozenset({204, 304})
 """Statuses of responses that have no body, even if their heads declare one (RFC 9110, section 15)."""
 
@@ -47,6 +51,8 @@ class ResponseHead(msgspec.Struct, frozen=True):
     """True if only the end of the connection says where the body ends (RFC 9112, section 6.3)."""
     cookies: tuple[str, ...] = ()
     """The value of each `Set-Cookie`."""
+    kept_for: float = math.inf
+    """Seconds for which its connection may be used again: less than its server keeps it idle, where that says so."""
 
 
 NO_HEAD: Final = ResponseHead(0, "", {}, "", "", ends_with_connection=False)
@@ -74,7 +80,17 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
         "" if content_encoding == "identity" else content_encoding,
         lasts,
         tuple(cookies),
+        _kept_for(read.get("keep-alive", "")),
     )
+
+
+def _kept_for(keep_alive: str) -> float:
+    """From the field that servers say their timeout in (RFC 2068, section 19.7.1.1), as Node's and Tomcat do."""
+    said = _TIMEOUT.search(keep_alive)
+    if said is None:
+        return math.inf
+    timeout = float(said[1])
+    return max(timeout - _ON_THE_WAY, timeout / 2)
 
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:

@@ -44,7 +44,8 @@ class Pool:
     """Connections for requests to one server, or few.
 
     `connect_timeout`: seconds that connecting may take, TLS included. `max_idle`: connections that are kept while
-    idle. `keep_alive`: seconds that each of them is kept. `tls`: for https, instead of the system's authorities.
+    idle. `keep_alive`: seconds that each of them is kept, or less where its server says so. `tls`: for https, instead
+    of the system's authorities.
     """
 
     def __init__(
@@ -109,7 +110,10 @@ class Pool:
 
     def _take(self, wanted: URL) -> ClientConnection | None:
         """The connection that was idle for the shortest time: it is the least likely to be closed meanwhile."""
+        now = self._loop.time()
         for connection in reversed(self._idle):
+            if connection.has_expired(now):
+                continue
             url = self._urls[connection]
             if url is wanted or origin(url) == origin(wanted):
                 del self._idle[connection]

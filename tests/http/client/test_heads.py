@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import anyio
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcproxy.http.client.connection import ClientConnection
-from mcproxy.http.client.heads import HeadCache, ResponseHead
+from mcproxy.http.client.heads import HeadCache, ResponseHead, read_head
 from mcproxy.http.client.response import ConnectionBroken, ResponseTooLarge
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
 from tests.timeouts import GUARD
@@ -65,6 +66,24 @@ def recognised_after(first: bytes, second: bytes) -> bool:
 
     anyio.run(exchange)
     return bool(recognition.count)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept_for"),
+    [
+        (b"timeout=5", 4),
+        (b"timeout=60, max=100", 59),
+        (b"max=100, Timeout = 20", 19),
+        (b"timeout=1", 0.5),
+        (b"timeout=0", 0),
+        (b"timeout=" + b"9" * 30, math.inf),
+        (b"timeout=soon", math.inf),
+        (b"read-timeout=5", math.inf),
+        (b"", math.inf),
+    ],
+)
+def test_a_server_says_for_how_long_it_keeps_a_connection(said: bytes, kept_for: float) -> None:
+    assert read_head(200, b"OK", [(b"Keep-Alive", said)]).kept_for == kept_for
 
 
 def test_an_answer_that_differs_in_its_length_and_its_body_alone_is_recognised() -> None:

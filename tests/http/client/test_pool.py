@@ -148,6 +148,20 @@ async def test_an_idle_connection_is_closed_after_a_while() -> None:
     assert server.connections == 2
 
 
+async def saying_how_long_it_waits(stream: ByteStream) -> None:
+    while True:
+        await heard(stream)
+        await stream.send(WHOLE.replace(b"Content", b"Keep-Alive: timeout=0\r\nContent"))
+
+
+async def test_r4_a_connection_that_its_server_is_about_to_close_is_not_used_again() -> None:
+    server = Server(saying_how_long_it_waits)
+    async with serving(server) as url:
+        with closing(Pool(GUARD, 10)) as pool:
+            assert [await ask(pool, url) for _ in range(2)] == [b"hello"] * 2
+    assert server.connections == 2
+
+
 async def test_r4_a_post_on_a_connection_that_was_closed_meanwhile_is_not_sent_again() -> None:
     server = Server(hanging_up_on_the_second, answering)
     async with serving(server) as url:

@@ -132,6 +132,22 @@ def test_a_released_response_that_does_not_end_in_time_ends_its_connection() -> 
     loop.run(wait())
 
 
+def test_r4_a_connection_expires_before_its_server_closes_it() -> None:
+    loop = CommandedLoop()
+
+    async def wait() -> None:
+        it = Conversation()
+        await it.waiting()
+        it.bench.feed([WHOLE.replace(b"Content", b"Keep-Alive: timeout=5\r\nContent", 1)])
+        await loop.advance(3.9)
+        assert not it.bench.connection.has_expired(loop.time())
+        await loop.advance(0.2)
+        assert it.bench.connection.has_expired(loop.time())
+        await it.response
+
+    loop.run(wait())
+
+
 def test_a_connection_expires_when_it_was_idle_for_as_long_as_it_may() -> None:
     loop = CommandedLoop()
 
