@@ -351,4 +351,5 @@ async def test_r73_three_gateways_admit_1000_of_a_leased_quota_and_a_chunk_each_
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     await redis_server.start()
-    assert 1000 - 3 <= await through_nginx(tmp_path, redis_server.url, {"daily": 1000}, 1200) <= 1000 + 3 * 10
+    # What one has reserved when the last calls come is refused to the others, and may be left.
+    assert 1000 - 3 * 10 <= await through_nginx(tmp_path, redis_server.url, {"daily": 1000}, 1200) <= 1000 + 3 * 10
