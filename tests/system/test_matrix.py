@@ -126,8 +126,8 @@ class Cast:
 
 
 def own_cast(sdk: str, need: Callable[[], None], kinds: Sequence[tuple[str, str]] = BOTH_ERAS) -> Cast:
-    """The cast of an SDK with these eras and transports; those of its players that start a gateway each, only in CI."""
-    players = [Player(sdk, *kind) for kind in kinds if IN_CI or kind[1] != "stdio"]
+    """The cast of an SDK with these eras and transports."""
+    players = [Player(sdk, *kind) for kind in kinds]
     cells = [Cell(sdk, *kind) for kind in kinds]
     known_players = [Player("python2", era, "http") for era in ERAS]
     known_cells = [Cell("python", era, "http") for era in ERAS]
