@@ -145,8 +145,9 @@ class Members:
             return
         async with self._looking:
             if not self._knows(label):
-                self._strangers[label] = None
                 await self.announce(is_regular=False)
+                if label not in self._known and not self._store_is_away:
+                    self._strangers[label] = None
 
     def _knows(self, label: str) -> bool:
         """Whether the store could tell nothing more of who has a label."""

@@ -198,6 +198,16 @@ async def test_one_that_is_nobody_is_looked_for_once_in_a_while(replicas: Replic
     assert a.find("b") is not None
 
 
+async def test_a_look_that_was_cut_off_says_nothing_of_who_is_there(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    with anyio.CancelScope() as looking:
+        looking.cancel()
+        await a.look_for("b")
+    await a.look_for("b")
+    assert a.find("b") is not None
+
+
 async def test_a_member_that_is_gone_is_not_looked_for(replicas: Replicas) -> None:
     a, b = replicas.add("a"), replicas.add("b")
     await b.leave()
