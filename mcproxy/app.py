@@ -29,7 +29,7 @@ from mcproxy.access.identity import Identity
 from mcproxy.access.refusals import Refusals
 from mcproxy.admin import control
 from mcproxy.admin.actions import Actions
-from mcproxy.admin.health import Reports, reports
+from mcproxy.admin.health import Reports, health_reports
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.measures.loop_lag import measure_loop_lag
@@ -220,7 +220,7 @@ class App(msgspec.Struct, eq=False):
 
     def reports(self) -> Reports:
         """Health and metrics, to be served beside MCP."""
-        return reports(self.metrics, self.unready, metrics_path=self.settings.proxy.paths.metrics)
+        return health_reports(self.metrics, self.unready, metrics_path=self.settings.proxy.paths.metrics)
 
 
 def _serves(status: UpstreamStatus) -> bool:

@@ -41,7 +41,7 @@ Started = Callable[[str, str | None], None]
 """Hears the base URL, and that of the status page, where there is one."""
 
 
-async def serve_http(
+async def run_http(
     app: App, *, started: Started, reloading: Reloading | None = None, tell: systemd.Notify = systemd.not_notified
 ) -> None:
     """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9).
@@ -116,7 +116,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
         tasks.cancel_scope.cancel()
 
 
-async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
+async def run_stdio(app: App, *, reloading: Reloading | None = None) -> None:
     """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
     async with _operated(app, stop, reloading, systemd.not_notified, hangup_reloads=False), _personal_pages(app):
@@ -180,7 +180,7 @@ async def _controlled(app: App, reloading: Reloading | None) -> AsyncIterator[No
         yield
         return
     with control_socket.bound(reloading.path) as listener:
-        async with control.served(listener, control.routes(app, app.actions, lambda: reloading.refused)):
+        async with control.served_at_socket(listener, control.routes(app, app.actions, lambda: reloading.refused)):
             yield
 
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mcproxy.access.keys import KeyRing, digest
+from mcproxy.access.keys import KeyRing, key_digest
 from mcproxy.access.oauth.fetching import Fetch, fetch
 from mcproxy.access.oauth.issuers import KeysUnavailable
 from mcproxy.access.oauth.tokens import InsufficientScope, InvalidToken, Tokens, Verified
@@ -187,7 +187,7 @@ class Identity:
         return bearer["token"]
 
     async def _bearer(self, secret: str, presented: Presented) -> Identified:
-        settings, hashed = self._settings, digest(secret)
+        settings, hashed = self._settings, key_digest(secret)
         if (holder := self._keys.find(hashed)) is not None:
             if holder.expires <= self._wall():
                 raise NotIdentified(Fault.INVALID, "the key has expired", RefusalReason.EXPIRED)

@@ -34,7 +34,7 @@ def make() -> str:
     return MARK + secrets.token_urlsafe(_BYTES)
 
 
-def digest(key: str) -> bytes:
+def key_digest(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 

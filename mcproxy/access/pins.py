@@ -127,7 +127,7 @@ def _skill_members(skill: Mapping[str, object]) -> dict[str, object]:
     return distinct(members)
 
 
-def canonical(value: object) -> str:
+def canonical_json(value: object) -> str:
     """Canonical JSON (RFC 8785). Raises ValueError for numbers that have no canonical form."""
     match value:
         case None | bool() | str():
@@ -137,10 +137,10 @@ def canonical(value: object) -> str:
         case float():
             return _number(value)
         case list():
-            return f"[{','.join(map(canonical, value))}]"
+            return f"[{','.join(map(canonical_json, value))}]"
         case dict():
             keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
-            return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in keys) + "}"
+            return "{" + ",".join(f"{canonical_json(key)}:{canonical_json(value[key])}" for key in keys) + "}"
         case _:
             raise TypeError(f"no JSON value: {type(value).__name__}")
 
@@ -158,7 +158,7 @@ def _number(value: float) -> str:
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def _pinned(kind: Kind, definitions: Mapping[str, Raw]) -> Iterator[tuple[str, Pin]]:

@@ -95,7 +95,7 @@ def routes(gateway: Controlled, actions: Actions, refused: Callable[[], RefusedR
 
 
 @asynccontextmanager
-async def served(listener: socket | None, table: list[http.Route]) -> AsyncIterator[None]:
+async def served_at_socket(listener: socket | None, table: list[http.Route]) -> AsyncIterator[None]:
     """Serves the routes at the socket while entered; nothing without a socket."""
     if listener is None:
         yield

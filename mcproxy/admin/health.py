@@ -30,7 +30,9 @@ Reports = Mapping[str, Callable[[str], HealthReport]]
 _NEVER_STORED: Final = {"Cache-Control": "no-store"}
 
 
-def reports(metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_path: str = "/metrics") -> Reports:
+def health_reports(
+    metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_path: str = "/metrics"
+) -> Reports:
     """The reports by path. `unready` yields reasons for no traffic, a line each: missing upstreams, or the shutdown."""
 
     def healthz(_accept: str) -> HealthReport:

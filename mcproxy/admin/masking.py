@@ -25,7 +25,7 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]*$")
 _OPTION: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
-def masked(settings: Settings, secrets: Collection[str]) -> str:
+def masked_settings(settings: Settings, secrets: Collection[str]) -> str:
     """The settings in force that are not defaults, as YAML."""
     values = sorted((value for value in secrets if len(value) >= MIN_SECRET), key=len, reverse=True)
     shown: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mcproxy import __version__
 from mcproxy.access.audit.usage import COLUMNS, UsageReport, never_called
 from mcproxy.admin.entry_form import Field, fields, prompt_fields, template_fields
-from mcproxy.admin.masking import masked
+from mcproxy.admin.masking import masked_settings
 from mcproxy.admin.measures.audit_usage import NoUsage
 from mcproxy.admin.measures.charts import charts, duration_text
 from mcproxy.admin.measures.graph import ClientNode, ServerNode, graph
@@ -149,7 +149,9 @@ class Pages:
 
     def configuration(self) -> str:
         return self._page(
-            "configuration", text=masked(self.gateway.settings, self.secrets()), unapproved=self.gateway.unapproved()
+            "configuration",
+            text=masked_settings(self.gateway.settings, self.secrets()),
+            unapproved=self.gateway.unapproved(),
         )
 
     def approvals(self, said: str | None = None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.catalog.search.signatures import abridged
+from mcproxy.catalog.search.signatures import first_words
 from mcproxy.protocol.jsonrpc import Params
 
 MAX_FLAWS: Final = 10
@@ -68,7 +68,7 @@ def _mistyped(known: _InputSchema, arguments: Params) -> Iterator[str]:
 
 
 def _named(name: str) -> str:
-    return repr(abridged(name, MAX_SHOWN))
+    return repr(first_words(name, MAX_SHOWN))
 
 
 def _is_integer(value: Raw) -> bool:

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
-from mcproxy.catalog.json_schema import Unjudged, flaw, pointed_to
+from mcproxy.catalog.json_schema import Unjudged, pointed_to, value_flaw
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
 
@@ -199,9 +199,9 @@ def _check_values(root: object, properties: Mapping[str, Any], fixed: Mapping[st
     for name, value in fixed.items():
         schema = properties[name]
         try:
-            found = flaw(schema, value, root)
+            found = value_flaw(schema, value, root)
             if _refers(value):
-                found = flaw(_type_of(schema), value, root)
+                found = value_flaw(_type_of(schema), value, root)
         except Unjudged as why:
             raise UnsupportedSchema(f"whether the value of {name!r} is valid cannot be said: {why}") from why
         if found is not None:
@@ -295,7 +295,7 @@ def _filled(value: Any, principal: Principal) -> Any:
 def _check_filled(schema: Any, value: object, root: object) -> None:
     """Raises McpError for a value of the caller that the argument does not take. Does not say the value."""
     try:
-        found = flaw(schema, value, root)
+        found = value_flaw(schema, value, root)
     except Unjudged as why:
         found = f"cannot be judged by its schema: {why}"
     if found is not None:

@@ -30,7 +30,7 @@ class _Part(msgspec.Struct):
 _parts = msgspec.json.Decoder(list[_Part])
 
 
-def fault(rules: Content, result: Params) -> str | None:
+def contents_fault(rules: Content, result: Params) -> str | None:
     """What is wrong with the result of `resources/read`, and the setting that says so; None where nothing is."""
     contents = result.get(_CONTENTS)
     if contents is None or not _concerned(rules, contents):

@@ -23,7 +23,9 @@ class JoinedInstructions(NamedTuple):
     """The full directory and all of them, where what is shown is cut."""
 
 
-def joined(servers: Sequence[str], told: Sequence[tuple[str, str]], most: int, before: str = "") -> JoinedInstructions:
+def joined_instructions(
+    servers: Sequence[str], told: Sequence[tuple[str, str]], most: int, before: str = ""
+) -> JoinedInstructions:
     """What servers tell (`told`, by their names) in `most` characters; `servers` are all that the caller sees.
 
     `before` comes first, whole, and counts, also among the characters of the directory.

@@ -83,7 +83,7 @@ class _Keywords(msgspec.Struct, rename="camel"):
     ref: str | None = msgspec.field(name="$ref", default=None)
 
 
-def flaw(schema: object, value: object, root: object) -> str | None:
+def value_flaw(schema: object, value: object, root: object) -> str | None:
     """What is wrong with a value, as a phrase; None where it is valid. `root` is what references are into.
 
     Raises Unjudged.

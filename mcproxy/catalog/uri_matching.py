@@ -102,7 +102,7 @@ def readings(uri: str) -> tuple[str, ...]:
     return _read(uri)[0] if len(uri) <= MAX_URI else ()
 
 
-def flaw(uri: str) -> str | None:
+def uri_flaw(uri: str) -> str | None:
     """Why a URI is refused to every caller, as a phrase that goes on from `the URI`; None where it is readable."""
     if len(uri) > MAX_URI:
         return f"has more than {MAX_URI} characters"

@@ -176,7 +176,7 @@ async def call(settings: Settings, name: str, pairs: dict[str, str], whole: List
     return await _ask(settings, Kind.TOOLS, name, request, show)
 
 
-async def read(settings: Settings, uri: str, *, as_json: bool) -> int:
+async def print_resource(settings: Settings, uri: str, *, as_json: bool) -> int:
     """Reads a resource and prints its contents."""
 
     async def request(client: LocalClient) -> ListedEntry:

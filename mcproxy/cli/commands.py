@@ -120,7 +120,7 @@ def check(
         from mcproxy.cli import reports
 
         checking.print_warnings(configuration.warnings)
-        run(reports.connect(configuration, as_json=as_json, must_connect=True, strict=strict))
+        run(reports.connect_and_report(configuration, as_json=as_json, must_connect=True, strict=strict))
     raise typer.Exit(checking.check(configuration, strict=strict, as_json=as_json))
 
 
@@ -143,7 +143,7 @@ def list_(what: ListName, config: Config = None, url: Url = None, key: Key = Non
 
     configuration = read_configuration(config)
     if what is ListName.UPSTREAMS:
-        run(reports.connect(configuration, as_json=as_json, must_connect=False))
+        run(reports.connect_and_report(configuration, as_json=as_json, must_connect=False))
     run(calling.list_entries(settings_for(configuration, url, key), what.value, as_json=as_json))
 
 
@@ -177,7 +177,7 @@ def read_(
     from mcproxy.cli import calling
     from mcproxy.cli.running.through import settings_for
 
-    run(calling.read(settings_for(read_configuration(config), url, key), uri, as_json=as_json))
+    run(calling.print_resource(settings_for(read_configuration(config), url, key), uri, as_json=as_json))
 
 
 @commands.command("lock")
@@ -215,13 +215,13 @@ def explain_(
     Asks the gateway that runs, else one of its own, which connects to every server.
     """
     from mcproxy.call.identity import Principal
-    from mcproxy.cli.access.explain import explain, known_roles
+    from mcproxy.cli.access.explain import known_roles, print_explanation
     from mcproxy.protocol.jsonrpc import raw
 
     configuration = read_configuration(config)
     caller = Principal(principal, known_roles(configuration.settings, principal).union(role or ()))
     arguments = {name: raw(value) for name, value in _json_object(json_args).items()}
-    run(explain(configuration, caller, endpoint, method, subject, arguments, as_json=as_json))
+    run(print_explanation(configuration, caller, endpoint, method, subject, arguments, as_json=as_json))
 
 
 @commands.command("usage")
@@ -271,9 +271,9 @@ def keys_add(
 
     A caller may have several keys: to replace one, add another, let the caller use it, then remove the first.
     """
-    from mcproxy.cli.access.keys import add
+    from mcproxy.cli.access.keys import add_key
 
-    add(name, role or [], expires_in, as_json=as_json)
+    add_key(name, role or [], expires_in, as_json=as_json)
 
 
 @policies.callback()
@@ -289,9 +289,9 @@ def policy_test(
 ) -> None:
     """Compare the policy's decisions with expected ones; exits with 1 if one differs."""
     from mcproxy.cli.access.policy_cases import judge_all
-    from mcproxy.configuration.loading import find, read
+    from mcproxy.configuration.loading import find, load_configuration
 
-    raise typer.Exit(judge_all(read(config or find()).settings, file, as_json=as_json))
+    raise typer.Exit(judge_all(load_configuration(config or find()).settings, file, as_json=as_json))
 
 
 @commands.command()
@@ -307,7 +307,7 @@ def login(
     from mcproxy.cli.access import grants
 
     settings = read_settings(config)
-    grants.check(settings, name)
+    grants.upstream_with_oauth(settings, name)
     run(grants.login(settings, name, scopes=scope or (), port=port, browser=browser, device=device))
 
 
@@ -319,7 +319,7 @@ def logout(
     from mcproxy.cli.access import grants
 
     settings = read_settings(config)
-    grants.check(settings, name)
+    grants.upstream_with_oauth(settings, name)
     run(grants.logout(settings, name))
 
 

@@ -15,7 +15,7 @@ from mcproxy.app import App, running
 from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.catalog.views.view import View
-from mcproxy.cli.access.lock import findings
+from mcproxy.cli.access.lock import definition_findings
 from mcproxy.cli.checking import print_warnings, unmatched
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
@@ -120,7 +120,9 @@ def remarks(report: UpstreamReport) -> list[str]:
     ]
 
 
-async def connect(configuration: Configuration, *, as_json: bool, must_connect: bool, strict: bool = False) -> int:
+async def connect_and_report(
+    configuration: Configuration, *, as_json: bool, must_connect: bool, strict: bool = False
+) -> int:
     """Prints a report on every upstream, and what the configuration says of tools that do not exist.
 
     With `must_connect`, one that is not connected is a failure; with `strict`, such a tool makes it invalid.
@@ -139,7 +141,7 @@ async def connect(configuration: Configuration, *, as_json: bool, must_connect: 
         await app.settled()
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
-        scanned = await findings(settings, app, app.gateway.offered())
+        scanned = await definition_findings(settings, app, app.gateway.offered())
         warnings = list(unmatched(configuration, *_tools(app)))
     told = {report.name: tuple(str(one) for one in scanned if one.upstream == report.name) for report in found}
     found = [dataclasses.replace(report, findings=told[report.name]) for report in found]

@@ -45,9 +45,9 @@ def read_configuration(config: Path | None) -> Configuration:
 
     Raises ConfigurationError.
     """
-    from mcproxy.configuration.loading import find, read
+    from mcproxy.configuration.loading import find, load_configuration
 
-    configuration = read(config or find())
+    configuration = load_configuration(config or find())
     set_up_logs(configuration, quiet=True)
     return configuration
 

@@ -18,10 +18,10 @@ from mcproxy.cli.listening import obstacle
 from mcproxy.cli.output import banner, print_err, stderr, stdio_hint
 from mcproxy.cli.runtime import ExitCode, own_command, run, set_up_logs
 from mcproxy.concurrency.exception_groups import first_of
-from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading, log_warnings
-from mcproxy.serving import serve_http, serve_stdio
+from mcproxy.serving import run_http, run_stdio
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
     """Serves until stopped. `port` stands in for `proxy.port`. Raises ConfigurationError."""
 
     def load() -> Configuration:
-        return _on_port(read(path), port)
+        return _on_port(load_configuration(path), port)
 
     configuration = load()
     set_up_logs(configuration)
@@ -49,7 +49,7 @@ async def _serve_http(configuration: Configuration, load: Callable[[], Configura
     try:
         async with running(configuration.settings, joins_cluster=True) as app:
             reloading = Reloading(configuration, load, app.reconfigure, app.metrics, notify=notify)
-            await serve_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
+            await run_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
     except* OSError as group:
         print_err(_stopped(configuration, first_of(group)))
         code = ExitCode.FAILED
@@ -68,7 +68,7 @@ def _stopped(configuration: Configuration, error: BaseException) -> str:
 async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
     async with running(configuration.settings) as app:
         _begin_collections()
-        await serve_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
+        await run_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
     return ExitCode.OK
 
 

@@ -31,7 +31,7 @@ from mcproxy.cluster.homes import (
 from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable, brought_back
 from mcproxy.cluster.members import Member, Members
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
-from mcproxy.downstream.io.inbound import read, whole_body
+from mcproxy.downstream.io.inbound import read_inbound, whole_body
 from mcproxy.downstream.io.open_streams import OpenStreams
 from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import error, failure
@@ -267,7 +267,7 @@ def _refused(refusal: McpError, body: bytes) -> http.Response:
 
 def _request_id(body: bytes) -> RequestId | None:
     try:
-        message = read(body)
+        message = read_inbound(body)
     except InvalidMessage:
         return None
     return message.id if isinstance(message, Request) else None

@@ -60,7 +60,7 @@ def chosen(key: str, labels: Iterable[str]) -> str:
     return max(labels, key=lambda label: hashlib.blake2b(f"{label}\0{key}".encode(), digest_size=8).digest())
 
 
-def differences(one: Member, other: Member) -> list[str]:
+def disagreements(one: Member, other: Member) -> list[str]:
     """In what two replicas differ that should agree."""
     return [what for what in _COMPARED if getattr(one, what) != getattr(other, what)]
 
@@ -292,7 +292,7 @@ class Members:
     def _compare(self, own: Member) -> None:
         """An operator's mistake, or the middle of a rollout: callers see other tools at each replica."""
         others = [member for label, member in self._known.items() if label != own.label]
-        counts = Counter(what for member in others for what in differences(own, member))
+        counts = Counter(what for member in others for what in disagreements(own, member))
         for what in _COMPARED:
             count = counts[what]
             self._metrics.cluster_mismatches.labels(what).set(count)

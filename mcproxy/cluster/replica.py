@@ -28,7 +28,7 @@ from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow,
 from mcproxy.cluster.invalidation import Invalidation, Memories
 from mcproxy.cluster.ledger import SharedLedger
 from mcproxy.cluster.listener import InternalListener
-from mcproxy.cluster.members import HEARTBEATS, Member, Members, differences
+from mcproxy.cluster.members import HEARTBEATS, Member, Members, disagreements
 from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION
 from mcproxy.cluster.oauth.shared import SharedOAuth
 from mcproxy.cluster.placement import Placement, RunGateway
@@ -203,7 +203,7 @@ class Replica:
     def replicas(self) -> Sequence[ReplicaRow]:
         own, *others = self.members.all()
         return [
-            ReplicaRow(one.label, one.address, one.version, self.members.state(one), differences(own, one))
+            ReplicaRow(one.label, one.address, one.version, self.members.state(one), disagreements(own, one))
             for one in (own, *others)
         ]
 

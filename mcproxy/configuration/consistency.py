@@ -68,7 +68,7 @@ def _same_address(one: str, other: str) -> bool:
 def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
     """Keys of one server that cannot be combined, each with what is wrong."""
     keys = server.members
-    kind = text_of(keys.get("type"))
+    kind = node_text(keys.get("type"))
     match "command" in keys, "url" in keys:
         case True, True:
             yield server, "has both a command and a url: keep one"
@@ -90,11 +90,11 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["oauth"], "is for a server with a url"
             if _is_given(keys, "headers_command"):
                 yield keys["headers_command"], "is for a server with a url"
-            if text_of(keys.get("connection")) == "session":
+            if node_text(keys.get("connection")) == "session":
                 for node in _idling(keys):
                     yield node, "has no effect with connection: session, which starts a child with each session"
         case False, True:
-            if text_of(keys.get("placement")) == "one":
+            if node_text(keys.get("placement")) == "one":
                 yield keys["placement"], "is for a server with a command"
             if kind == "stdio":
                 yield (
@@ -106,7 +106,7 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
             childs = ("args",) if _is_given(keys, "headers_command") else ("args", "env", "cwd")
             for node in (keys[key] for key in childs if _is_given(keys, key)):
                 yield node, "is for a server with a command"
-            if _forwards(keys) and text_of(keys.get("connection")) == "session":
+            if _forwards(keys) and node_text(keys.get("connection")) == "session":
                 yield keys["connection"], "has no effect with credentials, which have connections of their own"
             if _has_oauth(keys) and _sends_authorization(keys):
                 yield keys["oauth"], "and an Authorization header under headers exclude each other: keep one"
@@ -126,7 +126,7 @@ def _is_given(keys: Mapping[str, Node], key: str) -> bool:
 
 def _idling(keys: Mapping[str, Node]) -> Iterator[Node]:
     """The keys that have a child stopped while nothing needs it, where they are set."""
-    if text_of(keys.get("start")) == "on_demand":
+    if node_text(keys.get("start")) == "on_demand":
         yield keys["start"]
     if _is_given(keys, "idle_stop"):
         yield keys["idle_stop"]
@@ -179,7 +179,7 @@ def _url_fault(text: str) -> str | None:
     return "should have a port from 1 to 65535" if port == 0 else None
 
 
-def text_of(node: Node | None) -> str | None:
+def node_text(node: Node | None) -> str | None:
     return node.value if node is not None and isinstance(node.value, str) else None
 
 

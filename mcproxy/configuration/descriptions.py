@@ -13,7 +13,7 @@ from itertools import pairwise
 from mcproxy.settings import Section
 
 
-def descriptions(section: type[Section]) -> Mapping[str, str]:
+def key_descriptions(section: type[Section]) -> Mapping[str, str]:
     """The text below each key of a section, those of the sections that it extends included."""
     texts: dict[str, str] = {}
     for extended in reversed(section.__mro__[: section.__mro__.index(Section)]):

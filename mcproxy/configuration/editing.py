@@ -16,7 +16,7 @@ from typing import Final
 
 import yaml
 
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.problems import ConfigurationError, Path, Place, Problem
 
@@ -54,7 +54,7 @@ def put(text: str, file: str, path: Path, value: object) -> TextEdit:
 
 def remove(text: str, file: str, path: Path) -> TextEdit:
     """The edit that takes the member at `path` away. Raises ConfigurationError as `put` does, and if it is missing."""
-    node = follow(parse(text, file), path)
+    node = follow(parse_document(text, file), path)
     if node.path != path:
         raise ConfigurationError([Problem(file, "is not there", node.place, path)])
     return _checked(text, file, path, _language(text, file).remove(path), _NOTHING)
@@ -64,7 +64,7 @@ _NOTHING: Final = object()
 
 
 def _checked(text: str, file: str, path: Path, edit: TextEdit | None, value: object) -> TextEdit:
-    wanted = _changed(parse(text, file).plain, path, value)
+    wanted = _changed(parse_document(text, file).plain, path, value)
     if edit is not None and _reads_as(edit.apply(text), file, wanted):
         return edit
     sentence = "cannot be changed without changing more, as the file is written: change it by hand"
@@ -73,7 +73,7 @@ def _checked(text: str, file: str, path: Path, edit: TextEdit | None, value: obj
 
 def _reads_as(text: str, file: str, wanted: object) -> bool:
     try:
-        return parse(text, file).plain == wanted
+        return parse_document(text, file).plain == wanted
     except ConfigurationError:
         return False
 
@@ -94,11 +94,11 @@ def _changed(plain: object, path: Path, value: object) -> object:
 def _language(text: str, file: str) -> _JsonText | _TomlText | _YamlText:
     match PurePath(file).suffix.lower():
         case ".json" | ".jsonc":
-            return _JsonText(text, parse(text, file))
+            return _JsonText(text, parse_document(text, file))
         case ".toml":
-            return _TomlText(text, parse(text, file))
+            return _TomlText(text, parse_document(text, file))
         case _:
-            return _YamlText(text, parse(text, file))
+            return _YamlText(text, parse_document(text, file))
 
 
 def _newline(text: str) -> str:

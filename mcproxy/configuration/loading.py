@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.expansion import Expansion
 from mcproxy.configuration.files import file_text
@@ -77,10 +77,10 @@ def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings in the file at `path`. Raises ConfigurationError with every problem in it."""
-    return read(path, environ).settings
+    return load_configuration(path, environ).settings
 
 
-def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
+def load_configuration(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     """As `load`, with the secrets in the settings and the files that were read."""
     return interpret(path, read_document(path), environ)
 
@@ -106,7 +106,7 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
 
 def read_document(path: Path) -> Node:
     """The tree of a configuration file, without expansion. Raises ConfigurationError."""
-    return parse(file_text(path, "utf-8-sig"), str(path))
+    return parse_document(file_text(path, "utf-8-sig"), str(path))
 
 
 MIN_URL_SECRET: Final = 8

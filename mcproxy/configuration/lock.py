@@ -71,15 +71,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     upstreams: dict[str, _Upstream]
 
 
-def read(path: Path) -> Lock:
+def read_lock(path: Path) -> Lock:
     """What the file at `path` approves; empty if it does not exist. Raises ConfigurationError."""
     try:
-        return parse(file_text(path), str(path))
+        return parse_lock(file_text(path), str(path))
     except NoSuchFile:
         return {}
 
 
-def parse(text: str, file: str) -> Lock:
+def parse_lock(text: str, file: str) -> Lock:
     """Raises ConfigurationError."""
     try:
         found = msgspec.json.decode(text, type=_File)

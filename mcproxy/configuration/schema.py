@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mcproxy.configuration.descriptions import descriptions
+from mcproxy.configuration.descriptions import key_descriptions
 from mcproxy.configuration.hosts import translation
 from mcproxy.settings import Section, Settings, UpstreamSettings
 
@@ -58,7 +58,7 @@ def _sections(extended: type[Section]) -> Iterator[type[Section]]:
 
 
 def _describe(section: type[Section], definition: dict[str, Any]) -> None:
-    for key, text in descriptions(section).items():
+    for key, text in key_descriptions(section).items():
         definition["properties"][key] = dict(sorted({**definition["properties"][key], "description": text}.items()))
 
 

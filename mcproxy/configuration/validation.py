@@ -21,8 +21,8 @@ from mcproxy.configuration.consistency import (
     certificate_faults,
     contradictions,
     doubts,
+    node_text,
     open_doors,
-    text_of,
     unanswerable,
 )
 from mcproxy.configuration.documents.tree import Node, follow, without_nulls
@@ -177,7 +177,7 @@ class Validator(msgspec.Struct, frozen=True):
     def _locked(self, placed: PinSettings, path: FilePath) -> PinSettings:
         self.expansion.files.add(path)
         try:
-            return placed.holding(lock.read(path))
+            return placed.holding(lock.read_lock(path))
         except ConfigurationError as error:
             self.expansion.problems.extend(error.problems)
             return placed
@@ -250,7 +250,7 @@ class Validator(msgspec.Struct, frozen=True):
         return os.path.normpath(self.expansion.folder / FilePath(path).expanduser())
 
     def _upstreams(self, servers: Mapping[str, Node]) -> list[UpstreamSettings]:
-        chosen = {name: text_of(server.members.get("prefix")) for name, server in servers.items()}
+        chosen = {name: node_text(server.members.get("prefix")) for name, server in servers.items()}
         self._refuse_shared_prefixes(servers, chosen)
         given = prefixes(chosen)
         upstreams: list[UpstreamSettings] = []

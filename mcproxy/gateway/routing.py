@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Failed, Handler, LoginNeed, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.catalog.contents import fault
+from mcproxy.catalog.contents import contents_fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import kept_private, respelled
 from mcproxy.catalog.skills import is_readable, readable_children
@@ -178,7 +178,7 @@ def _checked(space: Space, outcome: Complete) -> Complete | Failed:
     findings = outcome.findings
     if findings is not None and findings.sound:
         return outcome
-    found = fault(space.spec.content, outcome.result)
+    found = contents_fault(space.spec.content, outcome.result)
     if found is None:
         if findings is not None:
             findings.sound = True

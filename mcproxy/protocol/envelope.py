@@ -83,7 +83,7 @@ def set_apart(params: Params) -> tuple[bytes, RequestId | None]:
     return bytes(raw(members)), token
 
 
-def read(data: bytes) -> tuple[Envelope, Raw | None]:
+def read_envelope(data: bytes) -> tuple[Envelope, Raw | None]:
     """The envelope in a `_meta`, and what else is in there. Of the same bytes it is always the same.
 
     The version is not judged here: see `check_version`. Raises InvalidEnvelope.

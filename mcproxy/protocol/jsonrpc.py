@@ -140,7 +140,7 @@ _error = msgspec.json.Decoder(_Error)
 _encoder = msgspec.json.Encoder()
 
 
-def parse(data: bytes | Raw) -> Message:
+def parse_message(data: bytes | Raw) -> Message:
     """Reads one message. Raises InvalidMessage (JSON-RPC 2.0, section 5.1)."""
     try:
         text = data if isinstance(data, bytes) else bytes(data)
@@ -176,7 +176,7 @@ def _check_members(plain: _Plain) -> None:
 
 
 def _read_closely(data: bytes | Raw) -> Message:
-    """`parse` for messages with a malformed member, errors, and those with very many quotes: member by member."""
+    """As `parse_message`, member by member: for a malformed member, an error, and very many quotes."""
     try:
         bytes(data).decode()
         envelope = _envelope.decode(data)
@@ -318,7 +318,7 @@ def one_line(data: bytes) -> bytes:
 
 def _parse_member(member: Raw) -> Message | InvalidMessage:
     try:
-        return parse(member)
+        return parse_message(member)
     except InvalidMessage as invalid:
         return invalid
 

@@ -109,7 +109,7 @@ def takes_tool_calls(offer: Params) -> bool:
     return "call" in (_member(_member(offer, "requests") or {}, "tools") or {})
 
 
-def shared(capabilities: Params, one: str, other: str) -> Params:
+def shared_tasks(capabilities: Params, one: str, other: str) -> Params:
     """`capabilities` of either peer with tasks of the kind alone that both versions have."""
     if CAPABILITY not in capabilities and EXTENSIONS not in capabilities:
         return capabilities

@@ -26,26 +26,26 @@ MAX_FOLDER: Final = 70
 """Bytes of the folder's path: systems allow 104 or 108 for the socket's, whose name takes up to 30."""
 
 
-def folder() -> Path:
+def socket_folder() -> Path:
     """Where this user's sockets are: in XDG_RUNTIME_DIR, else beside the state, else in the folder of temporary files.
 
     The last one too where the path would be too long for a socket.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     with suppress(RuntimeError):
-        found = Path(runtime) / "mcproxy" if runtime else state.folder() / "run"
+        found = Path(runtime) / "mcproxy" if runtime else state.state_folder() / "run"
         if len(os.fsencode(found)) <= MAX_FOLDER:
             return found
     return Path(tempfile.gettempdir()) / f"mcproxy-{os.geteuid()}"
 
 
-def running(configuration: Path) -> list[Path]:
+def live_sockets(configuration: Path) -> list[Path]:
     """The sockets of the gateways that run with a configuration, the latest first; sockets of dead ones are removed."""
     try:
-        _check_private(folder())
+        _check_private(socket_folder())
     except OSError:
         return []
-    found = folder().glob(f"{_digest(configuration)}.*.sock")
+    found = socket_folder().glob(f"{_digest(configuration)}.*.sock")
     alive = [path for path in found if _is_served(path)]
     return sorted(alive, key=lambda path: path.stat().st_mtime, reverse=True)
 
@@ -55,8 +55,8 @@ def bound(configuration: Path) -> Iterator[socket.socket | None]:
     """A listening socket of this process, removed afterwards; None, with a warning, where there can be none."""
     listener = path = None
     try:
-        running(configuration)  # removes what others left behind
-        path = folder() / f"{_digest(configuration)}.{os.getpid()}.sock"
+        live_sockets(configuration)  # removes what others left behind
+        path = socket_folder() / f"{_digest(configuration)}.{os.getpid()}.sock"
         listener = _listening(path)
     except (OSError, AttributeError) as error:  # a system may have no Unix sockets
         log.warning("commands cannot reach this gateway", why=str(error), remedy="set XDG_RUNTIME_DIR")

@@ -20,7 +20,7 @@ from mcproxy.upstream.oauth.storage.store import FileStore, GrantStore, MemorySt
 log = structlog.get_logger()
 
 
-def folder() -> Path:
+def state_folder() -> Path:
     """Where this user's state is kept (XDG Base Directory). Raises RuntimeError where there is no home."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy"
 
@@ -34,7 +34,7 @@ def secret_keys(settings: Settings) -> tuple[bytes, ...]:
         return tuple(secret.encode() for secret in settings.proxy.secret)
     fresh = secrets.token_bytes(32)
     try:
-        return (_kept(folder() / "secret", fresh),)
+        return (_kept(state_folder() / "secret", fresh),)
     except (OSError, RuntimeError) as error:
         log.warning("what clients carry for us will not survive a restart", why=str(error), remedy="set proxy.secret")
         return (fresh,)
@@ -57,7 +57,7 @@ def _kept(path: Path, fresh: bytes) -> bytes:
 def grant_store(settings: Settings, sealer: Sealer) -> GrantStore:
     """Where the grants of OAuth toward upstreams are kept: in a file of this user's, if there can be one."""
     try:
-        return FileStore(folder() / "grants", _seals(settings, sealer))
+        return FileStore(state_folder() / "grants", _seals(settings, sealer))
     except RuntimeError as error:
         if any(spec.oauth is not None for spec in settings.upstreams):
             log.warning("logins will not survive a restart", why=str(error), remedy="set XDG_STATE_HOME")
@@ -76,7 +76,7 @@ def _seals(settings: Settings, sealer: Sealer) -> Seals:
 def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:
     """Which sessions subscribed to resources, of this run and of those before."""
     try:
-        path = folder() / "subscribers"
+        path = state_folder() / "subscribers"
     except RuntimeError:
         path = None
     journal = SubscriberJournal(path, lambda key: sealer.digests("subscriber", key.encode()))

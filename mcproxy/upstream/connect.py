@@ -62,7 +62,7 @@ async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
     if context.spec.era != "legacy":
         async with AsyncExitStack() as stack:
             pipe = await stack.enter_async_context(stdio.child(context))
-            shared = await stack.enter_async_context(stateless_stdio.shared(pipe))
+            shared = await stack.enter_async_context(stateless_stdio.shared_pipe(pipe))
             try:
                 link = await over_pipe(shared, context, stack)
             except PeerGone as gone:
@@ -77,7 +77,7 @@ async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
     async with AsyncExitStack() as stack:
         pipe = await stack.enter_async_context(stdio.child(context))
         try:
-            link = await stack.enter_async_context(handshake.connected(pipe, context))
+            link = await stack.enter_async_context(handshake.handshake_over_pipe(pipe, context))
         except Unreachable as error:
             raise Unreachable(f"{error}{died}") from error
         context.hints.note_success(link.identity.era)
@@ -96,15 +96,17 @@ async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -
     tasks.start_soon(probe.run, timeouts.probe if is_later else 0)
     if context.spec.era == "modern":
         await probe.answered.wait()
-        return await stack.enter_async_context(_without_fallback(stateless_stdio.connected(pipe, context, probe)))
+        return await stack.enter_async_context(
+            _without_fallback(stateless_stdio.stateless_over_pipe(pipe, context, probe))
+        )
     if not is_later:
         # A server that was found to be stateless may be slow to start: it is given longer before it is doubted.
         with anyio.move_on_after(timeouts.probe if expected is None else timeouts.connect / 2):
             await probe.answered.wait()
         if probe.answered.is_set() and not isinstance(probe.outcome, Older):
-            return await stack.enter_async_context(stateless_stdio.connected(pipe, context, probe))
+            return await stack.enter_async_context(stateless_stdio.stateless_over_pipe(pipe, context, probe))
     try:
-        return await stack.enter_async_context(handshake.connected(pipe, context, give_up=probe.found))
+        return await stack.enter_async_context(handshake.handshake_over_pipe(pipe, context, give_up=probe.found))
     except Unreachable as error:
         if isinstance(error, Refused):
             probe.ask()
@@ -114,7 +116,7 @@ async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -
             raise
     finally:
         probe.stop()
-    return await stack.enter_async_context(stateless_stdio.connected(pipe, context, probe))
+    return await stack.enter_async_context(stateless_stdio.stateless_over_pipe(pipe, context, probe))
 
 
 @asynccontextmanager
@@ -130,7 +132,7 @@ async def _without_fallback(connecting: AbstractAsyncContextManager[Link]) -> As
 
 @asynccontextmanager
 async def _sse(context: LinkContext) -> AsyncIterator[Link]:
-    async with sse.stream(context) as pipe, handshake.connected(pipe, context) as link:
+    async with sse.stream(context) as pipe, handshake.handshake_over_pipe(pipe, context) as link:
         yield link
 
 
@@ -138,7 +140,7 @@ async def _sse(context: LinkContext) -> AsyncIterator[Link]:
 async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
     async with AsyncExitStack() as stack:
         try:
-            link = await stack.enter_async_context(streamable.connected(context))
+            link = await stack.enter_async_context(streamable.handshake_over_http(context))
         except Rejected as rejected:
             if rejected.status not in OLD_SERVER:
                 raise
@@ -160,7 +162,9 @@ def _stateless_or(older: Connect) -> Connect:
 async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack) -> Link:
     timeouts, era, hints = context.spec.timeouts, context.spec.era, context.hints
     if era == "modern":
-        return await stack.enter_async_context(_without_fallback(stateless_http.connected(context, timeouts.connect)))
+        return await stack.enter_async_context(
+            _without_fallback(stateless_http.stateless_over_http(context, timeouts.connect))
+        )
     if era == "legacy":
         return await stack.enter_async_context(older(context))
     if hints.expected is Era.HANDSHAKE:
@@ -170,7 +174,7 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
             return link
     silent = False
     try:
-        link = await stack.enter_async_context(stateless_http.connected(context, timeouts.probe))
+        link = await stack.enter_async_context(stateless_http.stateless_over_http(context, timeouts.probe))
     except Older as found:
         silent = found.silent
     else:
@@ -184,7 +188,7 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
 
 _CONNECT: Final[dict[str, Connect]] = {
     "stdio": _stdio,
-    "http": _stateless_or(streamable.connected),
+    "http": _stateless_or(streamable.handshake_over_http),
     "sse": _sse,
     "auto": _stateless_or(_streamable_or_sse),
 }

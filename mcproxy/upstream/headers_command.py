@@ -147,10 +147,10 @@ class HeadersCommand:
         spec = self._spec
         env = environment(spec, self._environ)
         written = await output(spec.headers_command, spec.cwd, env, timeout=TIMEOUT, limit=MAX_OUTPUT)
-        return PrintedHeaders(read(written))
+        return PrintedHeaders(parse_headers(written))
 
 
-def read(written: bytes) -> dict[str, str]:
+def parse_headers(written: bytes) -> dict[str, str]:
     """The headers in what a command wrote: one JSON object of texts, or lines `Name: value`.
 
     Raises CommandFailed, which quotes nothing of it.

@@ -1,7 +1,7 @@
 """The interface of a link of any era and transport, and the exceptions by which it fails. Connects nothing.
 
-A link is entered, used for its teardown and left inside the one task that owns it (requirement R18): functions named
-`connected` are async context managers that give a `Link`.
+A link is entered, used for its teardown and left inside the one task that owns it (requirement R18): functions that
+connect (`connect.connected`, and one per era and transport) are async context managers that give a `Link`.
 """
 
 from __future__ import annotations

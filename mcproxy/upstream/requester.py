@@ -299,7 +299,7 @@ def quotable(body: bytes) -> str:
     return body[:PREFIX_BYTES].decode(errors="replace")
 
 
-async def read(response: UpstreamResponse, limit: int) -> bytes:
+async def read_body(response: UpstreamResponse, limit: int) -> bytes:
     """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
     body = response.body
     try:

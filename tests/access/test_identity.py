@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mcproxy.access.identity import Fault, Identity, NotIdentified
-from mcproxy.access.keys import digest
+from mcproxy.access.keys import key_digest
 from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.settings.access.authentication import Authentication
@@ -21,7 +21,7 @@ from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
-KEY = {"sha256": digest("the-key").hex(), "roles": ["reader"]}
+KEY = {"sha256": key_digest("the-key").hex(), "roles": ["reader"]}
 KEYS = {"keys": {"bot": [KEY]}}
 TOKENS = {"oauth": {"issuers": [{"issuer": ISSUER, "jwks_url": JWKS}]}}
 PROXY = {"forwarded": {"trusted": ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"], "roles_header": "X-Forwarded-Groups"}}
@@ -274,7 +274,7 @@ async def test_other_settings_count_from_the_next_request_on() -> None:
             identity = Identity(Authentication.model_validate(KEYS), tasks.start_soon)
             shown = Shown([bearer("the-key")])
             assert (await identity.identify(shown)).principal.name == "bot"
-            another = {"keys": {"bot": [{"sha256": digest("another").hex()}]}}
+            another = {"keys": {"bot": [{"sha256": key_digest("another").hex()}]}}
             identity.reconfigure(Authentication.model_validate(another))
             with pytest.raises(NotIdentified):
                 await identity.identify(shown)

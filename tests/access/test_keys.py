@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from mcproxy.access.keys import KeyRing, digest, make
+from mcproxy.access.keys import KeyRing, key_digest, make
 from mcproxy.settings.access.authentication import ApiKeySettings
 
 
@@ -21,7 +21,7 @@ def test_a_key_is_256_random_bits_behind_a_mark_that_scanners_know() -> None:
 
 def test_a_caller_may_have_several_keys_each_with_its_roles() -> None:
     ring = KeyRing({"bot": (key_of("old", "reader"), key_of("new", "writer")), "ann": (key_of("hers"),)})
-    old, new, hers = (ring.find(digest(key)) for key in ("old", "new", "hers"))
+    old, new, hers = (ring.find(key_digest(key)) for key in ("old", "new", "hers"))
     assert old is not None
     assert new is not None
     assert hers is not None
@@ -31,11 +31,11 @@ def test_a_caller_may_have_several_keys_each_with_its_roles() -> None:
 
 
 def test_the_audit_log_can_tell_a_callers_keys_apart_and_no_key_can_be_made_of_it() -> None:
-    holder = KeyRing({"bot": (key_of("old"),)}).find(digest("old"))
+    holder = KeyRing({"bot": (key_of("old"),)}).find(key_digest("old"))
     assert holder is not None
     assert holder.principal.attributes == (("key", hashlib.sha256(b"old").hexdigest()[:12]),)
 
 
 def test_what_is_no_key_is_not_found() -> None:
     ring = KeyRing({"bot": (key_of("key"),)})
-    assert [ring.find(digest(key)) for key in ("", "Key", "key ", digest("key").hex(), "\udcff")] == [None] * 5
+    assert [ring.find(key_digest(key)) for key in ("", "Key", "key ", key_digest("key").hex(), "\udcff")] == [None] * 5

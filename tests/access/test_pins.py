@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.access.pins import Pins, Unpinnable, approved, canonical, differences, pin, same
-from mcproxy.configuration.lock import parse, read, render
+from mcproxy.access.pins import Pins, Unpinnable, approved, canonical_json, differences, pin, same
+from mcproxy.configuration.lock import parse_lock, read_lock, render
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
@@ -104,7 +104,7 @@ def test_a_skill_is_approved_in_whatever_order_its_server_finds_the_files() -> N
 
 
 def test_a_skill_stands_in_the_lock_file_and_among_the_differences() -> None:
-    again = parse(render(skilled(SKILL)), "mcproxy.lock")
+    again = parse_lock(render(skilled(SKILL)), "mcproxy.lock")
     assert skill_flaw(SKILL, again) is None
     assert list(differences({}, again)) == [
         "up: skill 'skill://acme/refunds/SKILL.md' is new: 'Refund a customer.'",
@@ -113,7 +113,7 @@ def test_a_skill_stands_in_the_lock_file_and_among_the_differences() -> None:
 
 def test_a_lock_file_from_before_skills_were_pinned_holds_for_all_else_and_says_what_to_do() -> None:
     text = render({"up": approved("Be kind.", {Kind.TOOLS: {"push": raw(TOOL)}})})
-    old = parse(text.replace('"lockfile": 2', '"lockfile": 1'), "mcproxy.lock")
+    old = parse_lock(text.replace('"lockfile": 2', '"lockfile": 1'), "mcproxy.lock")
     assert "`mcproxy lock` writes it anew" in (skill_flaw(SKILL, old) or "")
     pins = Pins(Spec.model_validate({"mode": "enforce"}).holding(old))
     assert pins.flaw("up", Kind.TOOLS, "push", raw(TOOL)) is None
@@ -163,7 +163,7 @@ def test_what_cannot_be_read_is_never_approved(value: bytes) -> None:
     ],
 )  # fmt: skip
 def test_canonical_json_is_that_of_rfc_8785(value: object, text: str) -> None:
-    assert canonical(value) == text
+    assert canonical_json(value) == text
 
 
 JSON = st.recursive(
@@ -175,9 +175,9 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_canonical_json_reads_as_what_it_was_made_of_and_is_its_own(value: object) -> None:
-    text = canonical(value)
+    text = canonical_json(value)
     assert json.loads(text) == value
-    assert canonical(json.loads(text)) == text
+    assert canonical_json(json.loads(text)) == text
 
 
 @given(st.dictionaries(st.text(), st.dictionaries(st.text(), st.dictionaries(st.text(), JSON), max_size=3), max_size=3))
@@ -186,7 +186,7 @@ def test_a_lock_file_reads_as_what_was_written(tools: dict[str, dict[str, dict[s
         name: approved(name, {Kind.TOOLS: {key: raw(tool) for key, tool in defined.items()}})
         for name, defined in tools.items()
     }
-    again = parse(render(lock), "mcproxy.lock")
+    again = parse_lock(render(lock), "mcproxy.lock")
     assert list(differences(lock, again)) == []
     assert render(again) == render(lock)
 
@@ -204,13 +204,13 @@ def test_a_lock_file_has_a_line_for_each_definition_and_nothing_invisible() -> N
 )  # fmt: skip
 def test_a_lock_file_that_is_not_understood_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"mcproxy\.lock: is not a valid lock file"):
-        parse(text, "mcproxy.lock")
+        parse_lock(text, "mcproxy.lock")
 
 
 def test_without_a_lock_file_nothing_is_approved(tmp_path: Path) -> None:
-    assert read(tmp_path / "none") == {}
+    assert read_lock(tmp_path / "none") == {}
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        read(tmp_path)
+        read_lock(tmp_path)
 
 
 def test_differences_are_told_in_words() -> None:

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from mcproxy.admin.actions import Actions
-from mcproxy.admin.control import ExplainRequest, routes, served
+from mcproxy.admin.control import ExplainRequest, routes, served_at_socket
 from mcproxy.call.upstreams import LinkFailure, LinkState, UpstreamStatus
 from mcproxy.configuration.problems import Place, Problem, RefusedReload
 from mcproxy.gateway.explaining import kind_of
@@ -48,7 +48,7 @@ async def asked(
         listener.bind(path)
         listener.listen()
         async with (
-            served(listener, table),
+            served_at_socket(listener, table),
             aiohttp.ClientSession("http://gateway", connector=aiohttp.UnixConnector(path)) as client,
         ):
             yield client

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mcproxy.admin.health import HealthReport, reports
+from mcproxy.admin.health import HealthReport, health_reports
 from mcproxy.telemetry.metrics import Metrics
 
 
 def asked(path: str, missing: list[str], accept: str = "", metrics: Metrics | None = None) -> HealthReport:
-    return reports(metrics or Metrics(), lambda: missing)[path](accept)
+    return health_reports(metrics or Metrics(), lambda: missing)[path](accept)
 
 
 def test_r51_the_process_is_healthy_whatever_its_upstreams_do() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from mcproxy.admin.masking import MASK, masked
+from mcproxy.admin.masking import MASK, masked_settings
 from mcproxy.settings import Settings
 
 SECRET = "sentinel-0123456789"
 
 
 def shown(**settings: object) -> str:
-    return masked(Settings.model_validate(settings), {SECRET, "x"})
+    return masked_settings(Settings.model_validate(settings), {SECRET, "x"})
 
 
 def test_r44_a_secret_is_masked_by_its_key_and_by_its_value() -> None:

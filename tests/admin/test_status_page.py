@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.admin.actions import Actions
-from mcproxy.admin.health import reports
+from mcproxy.admin.health import health_reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.audit_usage import UsageReader
@@ -447,7 +447,7 @@ async def test_r42_nothing_is_served_under_a_foreign_host(path: str) -> None:
     def refuse(request: web.Request) -> None:
         raise web.HTTPMisdirectedRequest
 
-    health = reports(FakeGateway().metrics, list)
+    health = health_reports(FakeGateway().metrics, list)
     async with (
         served("127.0.0.1", 0, [], health, refuse) as url,
         aiohttp.ClientSession() as http,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from tests.attacks.wire import INITIALIZE, answer, code, post, said, stateless
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, serving, write
 from tests.timeouts import GUARD
@@ -32,7 +32,9 @@ async def guarded(folder: Path, **limits: Any) -> AsyncIterator[Gateway]:
     settings: Json = configuration({"odd": odd, "other": odd})
     settings["endpoints"] = {"both": {"upstreams": ["odd", "other"]}, "admins": {"roles": ["admin"]}}
     settings["access"] = {
-        "authentication": {"keys": {"ann": [{"sha256": digest(ANN).hex()}], "bob": [{"sha256": digest(BOB).hex()}]}},
+        "authentication": {
+            "keys": {"ann": [{"sha256": key_digest(ANN).hex()}], "bob": [{"sha256": key_digest(BOB).hex()}]}
+        },
         "policy": {
             "roles": {
                 "admin": {"allow": [{}]},
@@ -145,7 +147,15 @@ async def test_r39_a_session_of_another_is_unknown_however_it_is_come_by(tmp_pat
 
 async def test_nothing_that_is_near_a_key_is_one(tmp_path: Path) -> None:
     async with guarded(tmp_path) as running:
-        wrong = [ANN[:-1], ANN + "a", ANN.swapcase(), digest(ANN).hex(), "ann", "a" * 7000, "eyJhbGciOiJub25lIn0.e30."]
+        wrong = [
+            ANN[:-1],
+            ANN + "a",
+            ANN.swapcase(),
+            key_digest(ANN).hex(),
+            "ann",
+            "a" * 7000,
+            "eyJhbGciOiJub25lIn0.e30.",
+        ]
         for key in wrong:
             received = await answer(running.url, stateless("tools/list", key=key))
             assert code(received) == 401, key

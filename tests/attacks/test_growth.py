@@ -29,10 +29,10 @@ from mcproxy.access.audit.records import MAX_READ, cleaning
 from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.catalog.contents import fault
+from mcproxy.catalog.contents import contents_fault
 from mcproxy.catalog.naming import Layout, layouts, name_table
 from mcproxy.catalog.rewriting import Rewriter
-from mcproxy.catalog.uri_matching import flaw, matcher, readings
+from mcproxy.catalog.uri_matching import matcher, readings, uri_flaw
 from mcproxy.catalog.uris import canonical
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
@@ -46,8 +46,8 @@ from mcproxy.protocol.jsonrpc import (
     MAX_BATCH,
     MAX_MEMBERS,
     InvalidMessage,
-    parse,
     parse_batch,
+    parse_message,
     parse_object,
     raw,
 )
@@ -123,7 +123,7 @@ TEXTS: dict[str, Callable[[int], bytes]] = {
     "no UTF-8": lambda n: b'{"a":"' + "é".encode() * n + b'\xff"}',
 }
 READERS: dict[str, Callable[[bytes], object]] = {
-    "a message": parse,
+    "a message": parse_message,
     "a batch": parse_batch,
     "an object": parse_object,
     "its depth": lambda text: nests_deeper(text, 200),
@@ -143,7 +143,7 @@ def test_r78_an_object_with_too_many_members_is_refused(number: int, member: str
     rest = b'"method":"a",' if member == "params" else b""
     text = b'{"jsonrpc":"2.0","id":7,%b"%b":{%b}}' % (rest, member.encode(), members(number))
     with pytest.raises(InvalidMessage) as refused:
-        parse(text)
+        parse_message(text)
     assert refused.value.id == 7
     assert refused.value.reason == f'the member "{member}" has more than {MAX_MEMBERS} members'
     with pytest.raises(InvalidMessage, match=f"has more than {MAX_MEMBERS} members"):
@@ -159,7 +159,7 @@ def test_as_many_members_as_are_read_are_read_however_long_they_are() -> None:
     inner = {f"b{index}": 1 for index in range(30_000)}
     text = bytes(raw({f"a{index}": 1 for index in range(MAX_MEMBERS - 1)} | {"last": inner}))
     assert len(parse_object(text)) == MAX_MEMBERS
-    request = parse(b'{"jsonrpc":"2.0","id":1,"method":"a","params":%b}' % text)
+    request = parse_message(b'{"jsonrpc":"2.0","id":1,"method":"a","params":%b}' % text)
     assert bytes(request.params["last"]) == bytes(raw(inner))  # type: ignore[union-attr]
 
 
@@ -280,7 +280,7 @@ READ: Final[dict[str, Callable[[str], object]]] = {
     "rewriting of contents": rewritten(Shape.CONTENTS),
     "rewriting of messages": rewritten(Shape.MESSAGES),
     "readings of URIs": readings,
-    "flaws of URIs": flaw,
+    "flaws of URIs": uri_flaw,
     "URIs in views": VIEW.resource,
     "canonical URIs": canonical,
     "the policy on tools": allowed(Kind.TOOLS),
@@ -288,7 +288,7 @@ READ: Final[dict[str, Callable[[str], object]]] = {
     "names": lambda text: name_table(LAYOUT.spaces[0], Kind.TOOLS, [text, text + "b"]),
     "header values": decode_value,
     "mirrored parameters": headers_of,
-    "content": lambda text: fault(Content(), {"contents": raw([{"uri": "a:b", "blob": text}])}),
+    "content": lambda text: contents_fault(Content(), {"contents": raw([{"uri": "a:b", "blob": text}])}),
     "event streams": lambda text: EventDecoder(1 << 30).feed(text.encode()),
     "event streams in pieces": lambda text: _fed_in_pieces(text.encode()),
 }

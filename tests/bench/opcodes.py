@@ -35,10 +35,10 @@ import anyio
 import anyio.to_thread
 
 from mcproxy.app import running
-from mcproxy.configuration.loading import read
+from mcproxy.configuration.loading import load_configuration
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.methods import RESOURCE_UPDATED
-from mcproxy.serving import serve_http
+from mcproxy.serving import run_http
 from mcproxy.telemetry import logs
 from tests.bench import asking
 from tests.bench.asking import Ask
@@ -174,9 +174,9 @@ def measured(workload: Workload, upstream_port: int, folder: Path, cores: Cores)
 
 async def _measured(workload: Workload, stage: Scene) -> Cost:
     listening = anyio.Event()
-    settings = read(gateway_file(stage)).settings
+    settings = load_configuration(gateway_file(stage)).settings
     async with running(settings) as app, anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(serve_http, app, started=lambda *_: listening.set()))
+        tasks.start_soon(partial(run_http, app, started=lambda *_: listening.set()))
         await listening.wait()
         meter = Meter(asyncio.get_running_loop())
         cost = await anyio.to_thread.run_sync(_cheapest, workload, stage, meter)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.loading import read
+from mcproxy.configuration.loading import load_configuration
 from mcproxy.protocol.eras import Era
 from tests.bench.proxies import MCPROXY, PROXIES, Scene, configuration
 from tests.bench.variants import VARIANTS, merged
@@ -18,7 +18,7 @@ from tests.bench.workloads import WORKLOADS, ask_of
 def test_every_variant_is_a_valid_configuration(variant: str, stdio: bool, tmp_path: Path) -> None:
     scene = Scene(tmp_path, 4000, 4001, 0, Era.STATELESS, upstreams=3, stdio=stdio, variant=variant)
     PROXIES[MCPROXY].start(scene)
-    settings = read(tmp_path / "mcproxy.json").settings
+    settings = load_configuration(tmp_path / "mcproxy.json").settings
     assert len(settings.upstreams) == 3
     assert settings.proxy.port == 4000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.instructions import DIRECTORY, INSTRUCTIONS_URI, joined, shares
+from mcproxy.catalog.instructions import DIRECTORY, INSTRUCTIONS_URI, joined_instructions, shares
 from mcproxy.catalog.search.own_tools import HINT
 
 SHORT = [("git", "Be kind."), ("wiki", "Read first.")]
@@ -18,21 +18,21 @@ def names(told: list[tuple[str, str]]) -> list[str]:
 
 def test_r84_short_ones_have_a_directory_before_them_that_names_silent_servers_too() -> None:
     shown = "Servers behind this gateway: git, wiki, silent.\n\n## git\n\nBe kind.\n\n## wiki\n\nRead first."
-    assert joined([*names(SHORT), "silent"], SHORT, 2000) == (shown, None)
+    assert joined_instructions([*names(SHORT), "silent"], SHORT, 2000) == (shown, None)
 
 
 def test_r84_where_no_server_tells_anything_there_is_the_directory() -> None:
-    assert joined(["git", "wiki"], [], 2000) == ("Servers behind this gateway: git, wiki.", None)
+    assert joined_instructions(["git", "wiki"], [], 2000) == ("Servers behind this gateway: git, wiki.", None)
 
 
 def test_without_servers_there_are_none() -> None:
-    assert joined([], [], 2000) == (None, None)
-    assert joined([], [], 2000, HINT) == (HINT, None)
+    assert joined_instructions([], [], 2000) == (None, None)
+    assert joined_instructions([], [], 2000, HINT) == (HINT, None)
 
 
 def test_r84_longer_ones_that_fit_have_a_directory_before_them() -> None:
     told = [("git", "x " * 300), ("wiki", "y " * 300)]
-    shown, whole = joined(["git", "wiki", "silent"], told, 2000)
+    shown, whole = joined_instructions(["git", "wiki", "silent"], told, 2000)
     assert shown is not None
     assert shown.startswith("Servers behind this gateway: git, wiki, silent.\n\n## git\n\nx x")
     assert shown.endswith("y ")
@@ -40,7 +40,7 @@ def test_r84_longer_ones_that_fit_have_a_directory_before_them() -> None:
 
 
 def test_r84_of_long_ones_each_server_has_its_share_and_the_rest_is_a_resource() -> None:
-    shown, whole = joined(names(LONG), LONG, 2000)
+    shown, whole = joined_instructions(names(LONG), LONG, 2000)
     assert shown is not None
     assert whole is not None
     assert len(shown) <= 2000
@@ -53,14 +53,14 @@ def test_r84_of_long_ones_each_server_has_its_share_and_the_rest_is_a_resource()
 
 
 def test_a_server_that_says_little_is_not_cut() -> None:
-    shown, _ = joined([*names(LONG), "git"], [*LONG, ("git", "Be kind.")], 2000)
+    shown, _ = joined_instructions([*names(LONG), "git"], [*LONG, ("git", "Be kind.")], 2000)
     assert shown is not None
     assert shown.endswith("## git\n\nBe kind.")
 
 
 def test_r84_of_more_servers_than_there_is_room_for_the_others_are_counted() -> None:
     servers = [f"a-server-with-a-long-name-{number}" for number in range(100)]
-    shown, _ = joined(servers, [(server, "text " * 50) for server in servers], 2000)
+    shown, _ = joined_instructions(servers, [(server, "text " * 50) for server in servers], 2000)
     assert shown is not None
     directory = shown.partition("\n")[0]
     assert len(directory) <= DIRECTORY
@@ -69,7 +69,7 @@ def test_r84_of_more_servers_than_there_is_room_for_the_others_are_counted() -> 
 
 def test_r84_where_not_all_servers_have_room_the_resource_names_them_though_none_tells_anything() -> None:
     servers = [f"a-server-with-a-long-name-{number}" for number in range(100)]
-    shown, whole = joined(servers, [], 2000)
+    shown, whole = joined_instructions(servers, [], 2000)
     assert shown is not None
     assert len(shown) <= DIRECTORY
     assert INSTRUCTIONS_URI in shown
@@ -88,7 +88,7 @@ def test_r84_every_name_is_where_hosts_read_and_no_budget_is_exceeded(
     servers: list[tuple[str, str]], data: st.DataObject, most: int, before: str
 ) -> None:
     told = [server for server in servers if data.draw(st.booleans())]
-    shown, whole = joined(names(servers), told, most, before)
+    shown, whole = joined_instructions(names(servers), told, most, before)
     assert shown is not None
     assert len(shown) <= most
     assert shown.startswith(before)

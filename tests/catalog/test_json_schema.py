@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.json_schema import MAX_COMPARED, MAX_STEPS, Unjudged, flaw
+from mcproxy.catalog.json_schema import MAX_COMPARED, MAX_STEPS, Unjudged, value_flaw
 
 NAMES = st.sampled_from(["a", "b", "ab"])
 SMALL = st.integers(0, 3)
@@ -59,7 +59,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(st.booleans() | st.just({}), _key
 def test_it_says_what_jsonschema_says(schema: Any, value: object) -> None:
     whole = {"allOf": [schema], **ROOT}
     try:
-        found = flaw(schema, value, whole)
+        found = value_flaw(schema, value, whole)
     except Unjudged as why:
         event(f"not judged: {why}")
         return
@@ -80,7 +80,7 @@ def test_it_says_what_jsonschema_says(schema: Any, value: object) -> None:
     ],
 )
 def test_what_is_valid_is_said_to_be(schema: object, value: object) -> None:
-    assert flaw(schema, value, {}) is None
+    assert value_flaw(schema, value, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_valid_is_said_to_be(schema: object, value: object) -> None:
     ],
 )
 def test_what_is_wrong_is_said(schema: object, value: object, why: str) -> None:
-    assert flaw(schema, value, {}) == why
+    assert value_flaw(schema, value, {}) == why
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_said(schema: object, value: object, why: str) -> None:
 )
 def test_what_cannot_be_judged_is_not(schema: object, value: object) -> None:
     with pytest.raises(Unjudged):
-        flaw(schema, value, {"$ref": "#"})
+        value_flaw(schema, value, {"$ref": "#"})
 
 
 @pytest.mark.parametrize("keyword", ["items", "not", "allOf"])
@@ -134,14 +134,14 @@ def test_what_is_too_deep_is_not_judged(keyword: str) -> None:
     for _ in range(100):
         schema, value = {keyword: [schema] if keyword == "allOf" else schema}, [value]
     with pytest.raises(Unjudged, match="too long"):
-        flaw(schema, value, {})
+        value_flaw(schema, value, {})
 
 
 def test_a_schema_that_is_made_to_take_long_is_not_judged() -> None:
     doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
     with pytest.raises(Unjudged, match="too long"):
-        flaw({"$ref": "#/$defs/d0"}, 1, {"$defs": {**doubling, "d40": {}}})
+        value_flaw({"$ref": "#/$defs/d0"}, 1, {"$defs": {**doubling, "d40": {}}})
     with pytest.raises(Unjudged, match="too long"):
-        flaw({"items": {}}, [0] * MAX_STEPS, {})
+        value_flaw({"items": {}}, [0] * MAX_STEPS, {})
     with pytest.raises(Unjudged, match="too long"):
-        flaw({"uniqueItems": True}, list(range(MAX_COMPARED + 1)), {})
+        value_flaw({"uniqueItems": True}, list(range(MAX_COMPARED + 1)), {})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.uri_matching import MAX_READINGS, _read, flaw, matcher, pattern, readings
+from mcproxy.catalog.uri_matching import MAX_READINGS, _read, matcher, pattern, readings, uri_flaw
 from mcproxy.catalog.uris import MAX_URI
 
 
@@ -240,7 +240,7 @@ def test_a_rule_for_a_path_with_parameters_is_none_for_the_path_without() -> Non
     ],
 )
 def test_what_is_wrong_with_a_refused_uri(uri: str, why: str | None) -> None:
-    assert flaw(uri) == why
+    assert uri_flaw(uri) == why
     assert why in (None, "has no scheme") or not readings(uri)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.reports import UpstreamReport, connect, remarks, report_row
+from mcproxy.cli.reports import UpstreamReport, connect_and_report, remarks, report_row
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.loading import read
+from mcproxy.configuration.loading import load_configuration
 from tests.fakes.authorization import authorization
 from tests.fakes.upstream import tool
 
@@ -49,7 +49,7 @@ async def test_r85_a_server_that_wants_oauth_is_reported_with_what_to_do(
     async with authorization() as server:
         config = tmp_path / "mcproxy.json"
         config.write_text(json.dumps({"mcpServers": {"my web": {"url": server.url, "type": "http"}}}))
-        assert await connect(read(config), as_json=False, must_connect=True) is ExitCode.FAILED
+        assert await connect_and_report(load_configuration(config), as_json=False, must_connect=True) is ExitCode.FAILED
     said = capsys.readouterr().err
     assert "this server wants OAuth: add `oauth: {}` to it, then run `mcproxy login 'my web'`" in said
 
@@ -97,9 +97,9 @@ async def test_r86_what_speaks_of_tools_that_do_not_exist_is_told_where_the_list
     tools.write_text(json.dumps([tool("push"), tool("swap")]))
     folder = Path(__file__).parents[2]
     config.write_text(CONFIGURATION.format(python=sys.executable, tools=tools, folder=folder, both=json.dumps(both)))
-    found = await connect(read(config), as_json=True, must_connect=False, strict=True)
+    found = await connect_and_report(load_configuration(config), as_json=True, must_connect=False, strict=True)
     assert found is ExitCode.INPUT
     said = capsys.readouterr()
     told = [line.removeprefix(f"warning: {config}:") for line in said.err.splitlines() if line.startswith("warning: ")]
     assert sorted(told) == sorted(ABSENT if both else [*ABSENT, *ABSENT_OF_ALL])
-    assert await connect(read(config), as_json=True, must_connect=False) is ExitCode.OK
+    assert await connect_and_report(load_configuration(config), as_json=True, must_connect=False) is ExitCode.OK

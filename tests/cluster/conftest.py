@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mcproxy.cluster.store.protocol import Store
-from mcproxy.cluster.store.redis_store import connected
+from mcproxy.cluster.store.redis_store import opened_store
 from tests.ports import free_port
 from tests.timeouts import GUARD
 
@@ -135,5 +135,5 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
 async def redis_store(redis_server: RedisServer) -> AsyncIterator[Store]:
     """A store in a Redis of its own."""
     await redis_server.start()
-    async with connected(redis_server.url, GUARD) as store:
+    async with opened_store(redis_server.url, GUARD) as store:
         yield store

@@ -26,7 +26,7 @@ from mcproxy.cluster.events import (
 )
 from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable
-from mcproxy.cluster.store.redis_store import connected
+from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
@@ -189,7 +189,7 @@ async def test_a_redis_that_is_away_delays_what_is_told_and_one_that_lost_the_st
     redis_server: RedisServer,
 ) -> None:
     await redis_server.start()
-    async with connected(redis_server.url, GUARD) as store, replicas(store) as three:
+    async with opened_store(redis_server.url, GUARD) as store, replicas(store) as three:
         redis_server.stop()
         with pytest.raises(StoreUnavailable):
             await store.end(STREAM)

@@ -18,7 +18,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.cluster.ledger import BATCH, SharedLedger
 from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import Argument, Script, ScriptResult, Store, StoreUnavailable
-from mcproxy.cluster.store.redis_store import connected
+from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.settings.access.limits import RateLimits
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import cluster
@@ -294,7 +294,7 @@ async def test_r72_an_exact_call_does_not_wait_for_a_store_that_is_away() -> Non
 
 async def test_a_redis_that_lost_its_counts_is_told_them_again(redis_server: RedisServer) -> None:
     await redis_server.start()
-    async with connected(redis_server.url, GUARD) as store, replicas(store, daily=300) as three:
+    async with opened_store(redis_server.url, GUARD) as store, replicas(store, daily=300) as three:
         await alternating(three, 150)
         for each in three:
             await each.settled()

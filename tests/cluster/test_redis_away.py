@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from mcproxy.cluster.store.protocol import Script, Store
-from mcproxy.cluster.store.redis_store import connected
+from mcproxy.cluster.store.redis_store import opened_store
 from tests.cluster.conftest import RedisProxy, RedisServer
 from tests.cluster.replicas import Cluster, cluster
 from tests.cluster.upstream import URI, SharedUpstream, shared_upstream
@@ -185,7 +185,7 @@ async def test_a_session_whose_replica_dies_while_redis_is_away_is_refused_and_i
 async def test_r72_a_subscription_that_was_made_while_redis_was_away_is_recorded_when_it_is_back(
     three: Cluster, redis: RedisProxy, redis_server: RedisServer, upstream: SharedUpstream
 ) -> None:
-    async with over_http(f"{three.replicas[0].url}/mcp") as client, connected(redis_server.url, GUARD) as store:
+    async with over_http(f"{three.replicas[0].url}/mcp") as client, opened_store(redis_server.url, GUARD) as store:
         await client.initialize()
         before = await sessions_in(store)
         redis.refuse()

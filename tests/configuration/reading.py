@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.settings import UpstreamSettings
 
@@ -20,7 +20,7 @@ def configure(
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    return read(path, environ or {})
+    return load_configuration(path, environ or {})
 
 
 def upstream(

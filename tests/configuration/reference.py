@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard, get_args
 
-from mcproxy.configuration.descriptions import descriptions
+from mcproxy.configuration.descriptions import key_descriptions
 from mcproxy.configuration.schema import schema
 from mcproxy.settings import Section, Settings, UpstreamSettings
 
@@ -30,7 +30,7 @@ def comments() -> dict[tuple[str, ...], str]:
 
 
 def described(model: type[Section]) -> Iterator[tuple[tuple[str, ...], str]]:
-    texts = descriptions(model)
+    texts = key_descriptions(model)
     for key, field in model.model_fields.items():
         yield (key,), texts.get(key, "")
         inner = next((kind for kind in (field.annotation, *get_args(field.annotation)) if is_section(kind)), None)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mcproxy.access.keys import digest
+from mcproxy.access.keys import key_digest
 from mcproxy.settings.access.authentication import ApiKeySettings, Certificates, Forwarded, Issuer, OAuth
 from tests.configuration.reading import SENTINEL, configure, problems
 from tests.configuration.test_schema import CONFIG
 from tests.fakes.certificates import Authority
 
-HASH, OTHER = digest("a").hex(), digest("b").hex()
+HASH, OTHER = key_digest("a").hex(), key_digest("b").hex()
 KEYS = f"{{keys: {{bot: [{{sha256: {HASH}}}]}}}}"
 ISSUER = "{issuer: 'https://a.example'}"
 OAUTH = f"{{oauth: {{issuers: [{ISSUER}]}}}}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.admin.masking import masked
+from mcproxy.admin.masking import masked_settings
 from mcproxy.configuration.loading import credentials
 from tests.configuration.reading import configure, problems
 
@@ -68,4 +68,4 @@ def test_r44_the_password_of_redis_is_a_secret(tmp_path: Path) -> None:
     settings = configure(tmp_path, SECRET + "cluster: {redis: 'redis://user:pass-word@h/0'}\n").settings
     found = credentials(settings)
     assert "pass-word" in found
-    assert "pass-word" not in masked(settings, ())
+    assert "pass-word" not in masked_settings(settings, ())

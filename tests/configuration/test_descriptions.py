@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.configuration.descriptions import descriptions
+from mcproxy.configuration.descriptions import key_descriptions
 from mcproxy.settings import Section
 
 
@@ -26,12 +26,12 @@ class SpeedPump(Pump):
 
 
 def test_the_text_below_a_key_describes_it() -> None:
-    assert descriptions(Pump)["pressure"] == "How hard it pumps.\n\nIn bar."
+    assert key_descriptions(Pump)["pressure"] == "How hard it pumps.\n\nIn bar."
 
 
 def test_a_key_without_text_has_no_description() -> None:
-    assert "valves" not in descriptions(Pump)
+    assert "valves" not in key_descriptions(Pump)
 
 
 def test_a_section_describes_the_keys_of_the_one_that_it_extends() -> None:
-    assert descriptions(SpeedPump) == {"speed": "Turns per second.", "pressure": "How hard it pumps at speed."}
+    assert key_descriptions(SpeedPump) == {"speed": "Turns per second.", "pressure": "How hard it pumps at speed."}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.problems import ConfigurationError, Place, dotted
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -18,25 +18,25 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 
 def problems(text: str, name: str) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
-        parse(text, name)
+        parse_document(text, name)
     return [str(problem) for problem in caught.value.problems]
 
 
 @given(VALUES, st.sampled_from([None, 2]), st.booleans())
 def test_json_is_read_as_the_standard_decoder_reads_it(value: object, indent: int | None, ascii: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii)
-    assert parse(text, "a.json").plain == json.loads(text)
+    assert parse_document(text, "a.json").plain == json.loads(text)
 
 
 @given(st.text(alphabet='{}[]":,/* \n\t\\a1-.tnf$&!<'), st.sampled_from(["a.json", "a.yaml", "a.toml"]))
 def test_any_text_is_a_tree_or_a_refusal(text: str, name: str) -> None:
     with contextlib.suppress(ConfigurationError):
-        parse(text, name)
+        parse_document(text, name)
 
 
 def test_comments_and_trailing_commas_are_for_people() -> None:
     text = '// one\n{"a": [1, /* "two", */ 3,], // "b"\n\t"u": "http://x//y",\n}'
-    tree = parse(text, "a.json")
+    tree = parse_document(text, "a.json")
     assert tree.plain == {"a": [1, 3], "u": "http://x//y"}
     assert tree.members["u"].place == Place(3, 2)
 
@@ -50,7 +50,7 @@ def test_comments_and_trailing_commas_are_for_people() -> None:
     ],
 )
 def test_every_key_has_its_place(name: str, text: str) -> None:
-    inner = parse(text, name).members["a"]
+    inner = parse_document(text, name).members["a"]
     last = inner.value[0] if isinstance(inner.value, list) else inner.members["x"]
     assert last.members["c"].place == Place(3, 5)
     assert last.members["c"].text == "2"

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.problems import ConfigurationError
 
@@ -67,7 +67,7 @@ def test_a_new_member_leaves_every_other_byte_as_it_was(file: str, before: str, 
 )
 def test_a_member_that_is_there_is_replaced(file: str, before: str) -> None:
     edit = put(before, file, ("m", "n"), {"command": "npx"})
-    assert parse(edit.apply(before), file).plain == {"m": {"n": {"command": "npx"}, "c": 2}}
+    assert parse_document(edit.apply(before), file).plain == {"m": {"n": {"command": "npx"}, "c": 2}}
     assert edit.revert(edit.apply(before)) == before
 
 
@@ -140,7 +140,7 @@ def test_whatever_a_file_says_it_says_that_and_the_new_member(
         ("a.yaml", yaml.safe_dump(whole, allow_unicode=True)),
     ):
         try:
-            before = parse(text, file).plain
+            before = parse_document(text, file).plain
         except ConfigurationError:
             continue  # such as keys that YAML writes with a question mark
         assert before == whole
@@ -149,4 +149,4 @@ def test_whatever_a_file_says_it_says_that_and_the_new_member(
         except ConfigurationError:
             event(f"refused in {file}")
             continue
-        assert parse(changed, file).plain == {**whole, "m": {**servers, name: value}}
+        assert parse_document(changed, file).plain == {**whole, "m": {**servers, name: value}}

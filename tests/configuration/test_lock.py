@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from mcproxy.configuration.loading import Configuration, read
-from mcproxy.configuration.lock import parse, render
+from mcproxy.configuration.loading import Configuration, load_configuration
+from mcproxy.configuration.lock import parse_lock, render
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import raw
@@ -20,7 +20,7 @@ from mcproxy.settings.access.pins import Approved, Manifest
 def configured(folder: Path, access: str) -> Configuration:
     path = folder / "mcproxy.yaml"
     path.write_text(f"access: {{{access}}}\nmcpServers: {{}}\n")
-    return read(path, {})
+    return load_configuration(path, {})
 
 
 def test_files_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ MANIFEST = Manifest(
 def test_a_manifest_is_read_as_it_was_written_with_each_entry_byte_for_byte() -> None:
     text = render({"up": Approved("Be kind.", manifest=MANIFEST)})
     assert text.isascii()
-    assert parse(text, "mcproxy.lock")["up"].manifest == MANIFEST
+    assert parse_lock(text, "mcproxy.lock")["up"].manifest == MANIFEST
 
 
 @pytest.mark.parametrize("entry", ["[]", "{", "1"])
@@ -67,14 +67,14 @@ def test_a_manifest_with_an_entry_that_is_no_object_is_refused(entry: str) -> No
     lists = {Kind.TOOLS: (Raw(entry.encode()),)}
     text = render({"up": Approved(manifest=replace(MANIFEST, lists=lists))})
     with pytest.raises(ConfigurationError, match="is not a valid lock file"):
-        parse(text, "mcproxy.lock")
+        parse_lock(text, "mcproxy.lock")
 
 
 def test_the_lock_is_read_for_a_server_that_starts_on_demand_though_pins_are_off(tmp_path: Path) -> None:
     (tmp_path / "mcproxy.lock").write_text(render({"up": Approved(manifest=MANIFEST)}))
     path = tmp_path / "mcproxy.yaml"
     path.write_text("mcpServers: {up: {command: x, start: on_demand}}\n")
-    found = read(path, {})
+    found = load_configuration(path, {})
     assert found.settings.access.pins.lock["up"].manifest == MANIFEST
     assert tmp_path / "mcproxy.lock" in found.files
 

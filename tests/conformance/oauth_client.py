@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcproxy.cli.access import grants
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.loading import read
+from mcproxy.configuration.loading import load_configuration
 from tests.conformance.client import calls_of
 from tests.fakes.browser import Browser, browser
 from tests.system.running import configuration, serving, write
@@ -85,7 +85,7 @@ class Person:
     """Logs in where the gateway asks for it."""
 
     def __init__(self, config: Path) -> None:
-        self._settings = read(config).settings
+        self._settings = load_configuration(config).settings
         self._left = LOGINS
 
     async def login(self, *scopes: str) -> bool:

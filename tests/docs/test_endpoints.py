@@ -10,7 +10,7 @@ import pytest
 from mcproxy.access.identity import Identity
 from mcproxy.admin.actions import Actions
 from mcproxy.admin.approval_page import ApprovalPage
-from mcproxy.admin.health import reports
+from mcproxy.admin.health import health_reports
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.downstream.front import client_document, oauth_metadata
 from mcproxy.downstream.front.app import HttpApp, anonymous
@@ -47,7 +47,7 @@ async def test_every_route_for_clients_is_documented() -> None:
 
 async def test_every_route_for_operators_is_documented() -> None:
     async with edge_of(FakeGateway()) as context:
-        paths = reports(context.metrics, list)
+        paths = health_reports(context.metrics, list)
         assert documented("For operators") == {(method, path) for path in paths for method in ("GET", "HEAD")}
 
 

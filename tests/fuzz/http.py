@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from tests.attacks.wire import INITIALIZE, answer, connected, post, stateless
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, serving, write
 
@@ -74,7 +74,7 @@ def settings(folder: Path) -> Json:
         {"odd": {"command": command, "args": arguments}}, connection_idle=2, read_timeout=2, limits=limits
     )
     whole["access"] = {
-        "authentication": {"keys": {"ann": [{"sha256": digest(KEY).hex()}]}},
+        "authentication": {"keys": {"ann": [{"sha256": key_digest(KEY).hex()}]}},
         "policy": {"roles": {"some": {"allow": [{"tools": ["echo", "links"]}]}}, "principals": {"ann": ["some"]}},
         "limits": {"rules": {"all": {"rate": 10_000, "per": ["principal", "tool"]}}},
         "audit": {"file": str(folder / "audit.log")},

@@ -18,8 +18,8 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     encode,
     first_level,
-    parse,
     parse_batch,
+    parse_message,
     parse_object,
     raw,
 )
@@ -59,7 +59,7 @@ ENVELOPES = st.fixed_dictionaries(
 
 def read_or_refused(data: bytes) -> Message | None:
     try:
-        return parse(data)
+        return parse_message(data)
     except InvalidMessage as refusal:
         answer = json.loads(encode(refusal.response()))
     assert answer["error"]["message"]
@@ -71,7 +71,7 @@ def read_or_refused(data: bytes) -> Message | None:
 def test_what_is_encoded_is_what_is_parsed(message: Message) -> None:
     line = encode(message)
     assert b"\n" not in line
-    assert parse(line) == message
+    assert parse_message(line) == message
 
 
 @settings(max_examples=examples(500))
@@ -129,7 +129,7 @@ def test_what_is_nearly_json_is_refused_in_few_words_or_is_json(place: str, near
         text = text[:-1] + ',"more":[' + '"",' * many + "0]}"
     message, refusal = None, ""
     try:
-        message = parse(text.encode())
+        message = parse_message(text.encode())
     except InvalidMessage as invalid:
         refusal = invalid.reason
     assert len(refusal) < 500

@@ -22,7 +22,7 @@ from mcproxy.catalog.views.exposure import expose, for_handshake
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import Shown
 from mcproxy.gateway.results.structured import shortened_arrays
-from mcproxy.gateway.search.indexes import text_of
+from mcproxy.gateway.search.indexes import searched_text
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.headers import InvalidAnnotation, mirrored_parameters
 from mcproxy.protocol.jsonrpc import first_level, raw
@@ -93,7 +93,7 @@ def test_any_entry_is_survived(entry: object) -> None:
         exposure = expose(space.space("up"), kind, read_listing("up", kind, [raw(named)]))
         if kind is Kind.TOOLS:
             found = for_handshake(exposure)
-            ToolIndex([terms_of(text_of(shown)) for shown in (*found.shown, *found.unreadable)])
+            ToolIndex([terms_of(searched_text(shown)) for shown in (*found.shown, *found.unreadable)])
 
 
 @pytest.mark.parametrize("kind", [[["string"]], [{"a": 1}], {"a": 1}, 5, None, [None, 7]])

@@ -10,7 +10,7 @@ from mcproxy.access.pins import approved
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import PushChannel, ServerIdentity
-from mcproxy.configuration.lock import parse
+from mcproxy.configuration.lock import parse_lock
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import SKILLS, Kind
@@ -283,7 +283,7 @@ async def test_r45_a_skill_is_not_described_otherwise_than_it_was_approved_nor_i
 
 
 async def test_r45_skills_of_a_lock_file_that_is_older_than_their_pins_are_hidden_and_told_of() -> None:
-    lock = parse('{"lockfile":1,"upstreams":{"a":{}}}', "mcproxy.lock")
+    lock = parse_lock('{"lockfile":1,"upstreams":{"a":{}}}', "mcproxy.lock")
     access = {"pins": PinSettings.model_validate({"mode": "enforce"}).holding(lock)}
     async with house(serving("a", skill(REFUNDS)), access=access) as h:
         await h.ready()

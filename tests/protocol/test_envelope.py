@@ -14,7 +14,7 @@ from mcproxy.protocol.envelope import (
     InvalidEnvelope,
     check_version,
     dressed,
-    read,
+    read_envelope,
     set_apart,
     undressed,
     with_meta,
@@ -44,7 +44,7 @@ def params(meta: Any, **members: Any) -> Params:
 
 def unwrap(params: Params) -> tuple[Envelope, Raw | None]:
     said, token = set_apart(params)
-    envelope, rest = read(said)
+    envelope, rest = read_envelope(said)
     return (envelope if token is None else replace(envelope, progress_token=token)), rest
 
 
@@ -76,7 +76,7 @@ def test_a_token_under_an_escaped_name_is_read_with_the_rest() -> None:
     escaped = bytes(raw({**REQUIRED, "progressToken": 7})).replace(b"progressToken", rb"progressT\u006fken")
     said, token = set_apart({"_meta": Raw(escaped)})
     assert (said, token) == (escaped, None)
-    assert read(said)[0].progress_token == 7
+    assert read_envelope(said)[0].progress_token == 7
 
 
 def test_r32_other_keys_of_meta_pass() -> None:

@@ -19,9 +19,9 @@ from mcproxy.protocol.jsonrpc import (
     encode,
     first_level,
     may_hold,
-    parse,
     parse_batch,
     parse_id,
+    parse_message,
     parse_object,
     parse_text,
     raw,
@@ -32,7 +32,7 @@ CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}'
 
 def refusal(data: bytes) -> InvalidMessage:
     with pytest.raises(InvalidMessage) as caught:
-        parse(data)
+        parse_message(data)
     return caught.value
 
 
@@ -48,12 +48,12 @@ def refusal(data: bytes) -> InvalidMessage:
     ],
 )
 def test_what_is_encoded_reads_the_same(message: Message) -> None:
-    assert parse(encode(message)) == message
+    assert parse_message(encode(message)) == message
 
 
 def test_what_lies_below_the_first_level_passes_byte_for_byte() -> None:
     inner = b'{ "n": 123456789012345678901234567890, "f": 1.0e+1, "u": "\\u00e9" }'
-    message = parse(CALL % (b'{"arguments":%s}' % inner))
+    message = parse_message(CALL % (b'{"arguments":%s}' % inner))
     assert isinstance(message, Request)
     assert bytes(message.params["arguments"]) == inner
 
@@ -122,16 +122,16 @@ def test_an_escaped_nul_and_a_whole_pair_are_text() -> None:
 def test_an_id_of_any_number_of_digits_is_read_or_refused(digits: int) -> None:
     data = b'{"jsonrpc":"2.0","id":%s,"method":"ping"}' % (b"9" * digits)
     try:
-        message = parse(data)
+        message = parse_message(data)
     except InvalidMessage:
         assert digits > 4300  # what Python makes no integer of
         return
     assert isinstance(message, Request)
-    assert parse(encode(message)) == message
+    assert parse_message(encode(message)) == message
 
 
 def test_of_a_member_that_comes_twice_one_is_read_and_that_one_alone_is_sent_on() -> None:
-    message = parse(
+    message = parse_message(
         b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/call","params":{"name":"a","name":"b"}}'
     )
     assert encode(message) == b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}'
@@ -157,9 +157,9 @@ def test_the_first_level_of_an_object_is_what_would_be_read_of_it() -> None:
 
 @pytest.mark.parametrize("odd", [b"null", b"7", b"[]", b'"x"'])
 def test_a_result_that_is_no_object_is_no_matter_in_what_is_no_success(odd: bytes) -> None:
-    failed = parse(b'{"jsonrpc":"2.0","id":1,"error":{"code":5,"message":"m"},"result":%s}' % odd)
+    failed = parse_message(b'{"jsonrpc":"2.0","id":1,"error":{"code":5,"message":"m"},"result":%s}' % odd)
     assert failed == ErrorResponse(1, ErrorObject(5, "m"))
-    assert parse(b'{"jsonrpc":"2.0","id":1,"method":"a","result":%s}' % odd) == Request(1, "a", {})
+    assert parse_message(b'{"jsonrpc":"2.0","id":1,"method":"a","result":%s}' % odd) == Request(1, "a", {})
 
 
 def test_a_batch_keeps_its_members_apart() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.service.control_socket import bound, folder, running
+from mcproxy.service.control_socket import bound, live_sockets, socket_folder
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +23,12 @@ def test_a_gateway_is_found_by_its_configuration_for_as_long_as_it_runs(tmp_path
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
     with bound(one) as listener:
         assert listener is not None
-        (path,) = running(one)
+        (path,) = live_sockets(one)
         assert path.stat().st_mode & 0o077 == 0
         assert path.parent.stat().st_mode & 0o077 == 0
-        assert running(other) == []
-    assert running(one) == []
-    assert list(folder().iterdir()) == []
+        assert live_sockets(other) == []
+    assert live_sockets(one) == []
+    assert list(socket_folder().iterdir()) == []
 
 
 def test_another_name_of_the_same_file_is_the_same_configuration(tmp_path: Path) -> None:
@@ -36,25 +36,25 @@ def test_another_name_of_the_same_file_is_the_same_configuration(tmp_path: Path)
     one.touch()
     (tmp_path / "link.yaml").symlink_to(one)
     with bound(one):
-        assert len(running(tmp_path / "link.yaml")) == 1
+        assert len(live_sockets(tmp_path / "link.yaml")) == 1
 
 
 def test_what_a_killed_gateway_left_behind_is_removed(tmp_path: Path) -> None:
     with bound(tmp_path / "one.yaml"):
-        (path,) = running(tmp_path / "one.yaml")
+        (path,) = live_sockets(tmp_path / "one.yaml")
         left_behind = path.with_name(path.name.split(".")[0] + ".1.sock")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
             dead.bind(str(left_behind))
-        assert running(tmp_path / "one.yaml") == [path]
+        assert live_sockets(tmp_path / "one.yaml") == [path]
         assert not left_behind.exists()
 
 
 def test_a_folder_that_others_can_enter_holds_no_socket(tmp_path: Path) -> None:
-    folder().mkdir(mode=0o755)
-    folder().chmod(0o755)
+    socket_folder().mkdir(mode=0o755)
+    socket_folder().chmod(0o755)
     with bound(tmp_path / "one.yaml") as listener:
         assert listener is None
-    assert running(tmp_path / "one.yaml") == [], "nor is one trusted that lies there"
+    assert live_sockets(tmp_path / "one.yaml") == [], "nor is one trusted that lies there"
 
 
 def test_where_the_path_is_too_long_for_a_socket_there_is_another_folder(
@@ -63,4 +63,4 @@ def test_where_the_path_is_too_long_for_a_socket_there_is_another_folder(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
     with bound(tmp_path / "one.yaml") as listener:
         assert listener is not None
-        assert len(running(tmp_path / "one.yaml")) == 1
+        assert len(live_sockets(tmp_path / "one.yaml")) == 1

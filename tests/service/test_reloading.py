@@ -13,7 +13,7 @@ import anyio
 import pytest
 import structlog
 
-from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.service.reloading import Reloading, Stamps, is_settled
 from mcproxy.settings import Settings
 from mcproxy.settings.differences import Difference, diff
@@ -42,7 +42,7 @@ class Watched:
         self.path.write_text(text)
 
     def load(self) -> Configuration:
-        return read(self.path, {})
+        return load_configuration(self.path, {})
 
     def apply(self, settings: Settings) -> Difference:
         difference = diff(self.settings, settings)
@@ -75,7 +75,7 @@ class Watched:
 
 @asynccontextmanager
 async def watched(path: Path) -> AsyncIterator[Watched]:
-    configuration = read(path, {})
+    configuration = load_configuration(path, {})
     it = Watched(path, Metrics(), configuration.settings)
     it.reloading = Reloading(
         configuration, it.load, it.apply, it.metrics, notify=it.tell, poll_interval=LOOK, clock=lambda: it.now

@@ -8,7 +8,7 @@ import aiohttp
 import anyio
 import pytest
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import VERSION
 from tests.system.running import ODD_SERVER, Json, configuration, serving, write
@@ -20,7 +20,7 @@ COMMAND, *ARGUMENTS = ODD_SERVER
 ODD: Json = {"command": COMMAND, "args": ARGUMENTS}
 KEYS = {"ann": make(), "bob": make()}
 ACCESS: Json = {
-    "authentication": {"keys": {name: [{"sha256": digest(key).hex()}] for name, key in KEYS.items()}},
+    "authentication": {"keys": {name: [{"sha256": key_digest(key).hex()}] for name, key in KEYS.items()}},
     "policy": {
         "roles": {"admin": {"allow": [{}]}, "echoer": {"allow": [{"upstreams": ["odd"], "tools": ["echo"]}]}},
         "principals": {"ann": ["admin"], "bob": ["echoer"]},

@@ -11,7 +11,7 @@ import aiohttp
 import anyio
 import pytest
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from tests.downstream.client import initialize
 from tests.fakes.certificates import Authority
 from tests.system.running import Json, configuration, serving, write
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 def settings(key: str) -> Json:
     whole = configuration({}, tls={"certificate": "server.pem", "key": "server.key"}, watch=False)
-    return {**whole, "access": {"authentication": {"keys": {"bot": [{"sha256": digest(key).hex()}]}}}}
+    return {**whole, "access": {"authentication": {"keys": {"bot": [{"sha256": key_digest(key).hex()}]}}}}
 
 
 async def status(url: str, key: str, tls: Any) -> int:

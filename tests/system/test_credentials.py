@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from mcproxy.protocol.eras import LATEST
 from tests.downstream.modern import headers_of, request
 from tests.system.running import Json, configuration, serving, write
@@ -140,7 +140,7 @@ async def scene(folder: Path, **headers: str) -> AsyncIterator[Scene]:
             "headers": headers,
             "credentials": {"forward": {HEADER: "Authorization: Bearer {}"}},
         }
-        authentication = {"keys": {name: [{"sha256": digest(key).hex()}] for name, key in keys.items()}}
+        authentication = {"keys": {name: [{"sha256": key_digest(key).hex()}] for name, key in keys.items()}}
         file = write(
             folder, {**configuration({"echo": spec}, log_level="debug"), "access": {"authentication": authentication}}
         )

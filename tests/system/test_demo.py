@@ -12,7 +12,7 @@ import pytest
 
 from mcproxy.cli.access.grants import login, logout
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.loading import read
+from mcproxy.configuration.loading import load_configuration
 from tests.fakes.clients.raw import over_http
 from tests.system.running import PYTHON, ROOT, configuration, serving, web_server, write
 from tests.timeouts import GUARD
@@ -62,7 +62,7 @@ async def test_the_demos_own_server_wants_a_login_and_knows_who_made_it(
     with anyio.fail_after(GUARD):
         async with web_server(PYTHON, str(ROOT / "config" / "notes_server.py")) as url:
             file = write(tmp_path, configuration({"notes": {"url": url, "oauth": {}}}))
-            settings = read(file).settings
+            settings = load_configuration(file).settings
             assert await login(settings, "notes", open_url=open_browser) is ExitCode.OK
             async with serving(tmp_path, file, "notes") as running, over_http(running.url + "/mcp") as client:
                 await client.initialize()

@@ -15,7 +15,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from mcproxy.access.keys import digest
+from mcproxy.access.keys import key_digest
 from tests.fakes.authorization import Authorization, authorization
 from tests.fakes.browser import Browser, Page, browser, link_in
 from tests.fakes.clients.raw import over_http, over_stdio
@@ -95,7 +95,7 @@ async def test_a_client_that_opens_none_gets_the_link_and_a_tool_and_its_call_ru
 
 KEYS = {"ann": "key-of-ann-0123456789", "bob": "key-of-bob-0123456789"}
 AUTHENTICATED: Json = {
-    "access": {"authentication": {"keys": {name: [{"sha256": digest(key).hex()}] for name, key in KEYS.items()}}}
+    "access": {"authentication": {"keys": {name: [{"sha256": key_digest(key).hex()}] for name, key in KEYS.items()}}}
 }
 
 

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.child.command import CommandFailed
-from mcproxy.upstream.headers_command import COOLDOWN, HeadersCommand, read
+from mcproxy.upstream.headers_command import COOLDOWN, HeadersCommand, parse_headers
 from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.supervisor import Supervisor
 from tests.fakes.authorization import Authorization, authorization
@@ -194,7 +194,7 @@ async def test_r44_what_was_printed_is_redacted_where_the_server_quotes_it(tmp_p
     ],
 )
 def test_headers_are_read_as_json_and_as_lines(written: str) -> None:
-    assert read(written.encode()) == {"Authorization": "Bearer x", "X-Team": "a: b"}
+    assert parse_headers(written.encode()) == {"Authorization": "Bearer x", "X-Team": "a: b"}
 
 
 @pytest.mark.parametrize(
@@ -220,6 +220,6 @@ def test_headers_are_read_as_json_and_as_lines(written: str) -> None:
 )
 def test_r44_what_is_no_headers_is_refused_and_not_quoted(written: str) -> None:
     with pytest.raises(CommandFailed) as refused:
-        read(written.encode("latin-1"))
+        parse_headers(written.encode("latin-1"))
     assert "secret" not in str(refused.value)
     assert refused.value.__cause__ is None

@@ -91,7 +91,7 @@ class SignedWebhook:
 
     async def _post(self, body: bytes, id: str | None) -> Params | None:
         now = self._clock()
-        headers = {"Content-Type": "application/json", **signature(self.settings.secret, body, now, id)}
+        headers = {"Content-Type": "application/json", **signature_headers(self.settings.secret, body, now, id)}
         async with self._http.get().post(
             self.settings.url, data=body, headers=headers, allow_redirects=False
         ) as response:
@@ -141,7 +141,7 @@ def retry_after(value: str, now: float) -> float:
         return 0
 
 
-def signature(secret: str, body: bytes, now: float, id: str | None = None) -> dict[str, str]:
+def signature_headers(secret: str, body: bytes, now: float, id: str | None = None) -> dict[str, str]:
     """The headers that sign a request: its id, its Unix time in seconds, and both with the body under the secret."""
     id, timestamp = id or f"msg_{secrets.token_urlsafe(18)}", str(int(now))
     digest = hmac.new(secret.encode(), f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest()

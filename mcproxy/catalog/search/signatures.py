@@ -92,7 +92,7 @@ def signature(name: str, entry: Raw) -> str:
     if len(ordered) > MAX_PARAMETERS:
         given.append("...")
     line = f"{_readable_name(name)}({', '.join(given)})"
-    about = abridged(tool.description or tool.title, MAX_SUMMARY)
+    about = first_words(tool.description or tool.title, MAX_SUMMARY)
     return f"{line} - {about}" if about else line
 
 
@@ -101,7 +101,7 @@ def _readable_name(name: str) -> str:
     return (name if _NAME.fullmatch(name) else json.dumps(name))[:MAX_TOOL_NAME]
 
 
-def abridged(text: str, most: int) -> str:
+def first_words(text: str, most: int) -> str:
     """The beginning of a text without line breaks and control characters, up to the end of a sentence or word."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * most]).split())
     if len(line) <= most:
@@ -112,7 +112,7 @@ def abridged(text: str, most: int) -> str:
 
 def _parameter(name: str, tool: ToolSummary) -> str:
     mark = "" if name in tool.required else "?"
-    return f"{abridged(name, MAX_NAME)}{mark}: {_type(tool.properties[name], tool.definitions)}"
+    return f"{first_words(name, MAX_NAME)}{mark}: {_type(tool.properties[name], tool.definitions)}"
 
 
 def _type(schema: object, definitions: Mapping[str, Any]) -> str:

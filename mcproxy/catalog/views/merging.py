@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.catalog.instructions import INSTRUCTIONS_URI, JoinedInstructions, joined
+from mcproxy.catalog.instructions import INSTRUCTIONS_URI, JoinedInstructions, joined_instructions
 from mcproxy.catalog.naming import GATEWAY, Layout, Space, to_all
 from mcproxy.catalog.search.own_tools import HINT
 from mcproxy.catalog.views.exposure import Exposure
@@ -62,7 +62,7 @@ def _instructions(
     if len(layout.spaces) == 1 and layout.search is None:
         return JoinedInstructions(told[0][1] if told else None)
     before = "" if layout.search is None else HINT
-    return joined([space.upstream for space in layout.spaces], told, max_characters, before)
+    return joined_instructions([space.upstream for space in layout.spaces], told, max_characters, before)
 
 
 def _permitted(

@@ -15,7 +15,7 @@ from mcproxy.protocol.capabilities import KNOWN_EXTENSIONS
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
 from mcproxy.protocol.methods import SKILLS
-from mcproxy.protocol.tasks import EXTENSIONS, extension_settings, extensions, shared, with_extensions
+from mcproxy.protocol.tasks import EXTENSIONS, extension_settings, extensions, shared_tasks, with_extensions
 
 SERVERS_ALONE: Final = frozenset({SKILLS})
 """Extensions that servers alone declare: a client that does not know them sends nothing of them."""
@@ -44,13 +44,13 @@ def relayed(identity: ServerIdentity, version: str, *, owned: bool) -> ServerIde
     client declares: with each request, or in a handshake for it alone (2026-07-28, versioning, Extension Negotiation).
     Those that no client declares always pass.
     """
-    capabilities = shared(identity.capabilities, version, identity.version)
+    capabilities = shared_tasks(identity.capabilities, version, identity.version)
     if identity.era is Era.HANDSHAKE and not owned and extensions(capabilities):
         capabilities = with_extensions(capabilities, SERVERS_ALONE)
     return replace(identity, capabilities=capabilities)
 
 
-def agreed(offered: Params, caller: Caller) -> Params:
+def agreed_extensions(offered: Params, caller: Caller) -> Params:
     """Of extensions, those that both sides declare, or that servers alone do.
 
     A stateless client may declare others with its next request.

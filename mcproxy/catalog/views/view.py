@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from mcproxy.catalog.arguments import ArgumentRules
 from mcproxy.catalog.naming import Layout, RefusedEntry, Renamed, Space
-from mcproxy.catalog.uri_matching import flaw, readings
+from mcproxy.catalog.uri_matching import readings, uri_flaw
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import Params, raw
@@ -118,7 +118,7 @@ class View:
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own
         located = self.layout.locate(uri)
-        if located is None or flaw(located[1]) is not None or not located[0].shows(Kind.RESOURCES, located[1]):
+        if located is None or uri_flaw(located[1]) is not None or not located[0].shows(Kind.RESOURCES, located[1]):
             return None
         return None if (located[0].upstream, located[1]) in self._refused_templates else located
 

@@ -22,7 +22,7 @@ from mcproxy.settings import Settings
 from mcproxy.settings.endpoints import key_of
 
 
-async def explain(
+async def print_explanation(
     configuration: Configuration,
     caller: Principal,
     endpoint: str,

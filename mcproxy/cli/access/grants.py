@@ -79,7 +79,7 @@ async def login(
 
     With `device`, by a code that a person enters on any device (RFC 8628).
     """
-    spec = check(settings, name)
+    spec = upstream_with_oauth(settings, name)
     try:
         async with _store(settings) as store:
             flow = _flow(spec, store)
@@ -126,7 +126,7 @@ async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str 
 
 async def logout(settings: Settings, name: str) -> ExitCode:
     """Takes a grant back and forgets it."""
-    spec = check(settings, name)
+    spec = upstream_with_oauth(settings, name)
     try:
         async with _store(settings) as store:
             grant = await store.load(GrantKey(name))
@@ -172,7 +172,7 @@ def _described(grant: Grant) -> dict[str, object]:
     }
 
 
-def check(settings: Settings, name: str) -> UpstreamSettings:
+def upstream_with_oauth(settings: Settings, name: str) -> UpstreamSettings:
     """The upstream of that name. Raises typer.BadParameter where there is none with `oauth`."""
     spec = next((spec for spec in settings.upstreams if spec.name == name), None)
     if spec is None:
@@ -199,7 +199,7 @@ async def _store(settings: Settings) -> AsyncIterator[GrantStore]:
 
 def _flow(spec: UpstreamSettings, store: GrantStore) -> OAuthFlow:
     assert spec.url is not None, "the configuration allows `oauth` with a url alone"
-    assert spec.oauth is not None, "`check` saw to it"
+    assert spec.oauth is not None, "`upstream_with_oauth` saw to it"
     return OAuthFlow(spec.name, spec.url, spec.oauth, store)
 
 

@@ -10,7 +10,7 @@ import typer
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from mcproxy.cli.output import print_json, print_out
 from mcproxy.settings import Seconds
 from mcproxy.settings.access.authentication import KeyName
@@ -18,11 +18,11 @@ from mcproxy.settings.access.authentication import KeyName
 T = TypeVar("T")
 
 
-def add(name: str, roles: Sequence[str], expires_in: str | None, *, as_json: bool) -> None:
+def add_key(name: str, roles: Sequence[str], expires_in: str | None, *, as_json: bool) -> None:
     """Prints a new key and the lines of a configuration that know it. Raises typer.BadParameter."""
     _check(TypeAdapter[str](KeyName), name, "NAME")
     key = make()
-    entry: dict[str, object] = {"sha256": digest(key).hex()}
+    entry: dict[str, object] = {"sha256": key_digest(key).hex()}
     if roles:
         entry["roles"] = list(roles)
     if expires_in is not None:

@@ -20,7 +20,7 @@ from mcproxy.app import App, running
 from mcproxy.cli.access.skill_texts import skill_texts
 from mcproxy.cli.output import print_err, print_out
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.lock import FILE_NAME, read, render
+from mcproxy.configuration.lock import FILE_NAME, read_lock, render
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved, Lock, PinSettings
 
@@ -48,8 +48,8 @@ async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
     `folder` is that of the configuration. Raises ConfigurationError for the lock file.
     """
     path = Path(settings.access.pins.file or folder / FILE_NAME)
-    before = read(path)
-    found = await offered(settings, before)
+    before = read_lock(path)
+    found = await findable_definitions(settings, before)
     changes = list(differences(before, found.lock))
     for change in changes:
         print_out(change)
@@ -64,13 +64,13 @@ async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-async def offered(settings: Settings, before: Lock) -> Offered:
+async def findable_definitions(settings: Settings, before: Lock) -> Offered:
     """What a gateway without pins finds; a disabled upstream keeps what was approved."""
     access = settings.access.model_copy(update={"pins": PinSettings()})
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
         now = app.gateway.offered()
-        scanned = await findings(settings, app, now)
+        scanned = await definition_findings(settings, app, now)
     configured = {spec.name for spec in settings.upstreams}
     kept = {name: approved for name, approved in before.items() if name in configured}
     on_demand = {spec.name for spec in settings.upstreams if spec.start == "on_demand"}
@@ -83,7 +83,9 @@ async def offered(settings: Settings, before: Lock) -> Offered:
     return Offered({**kept, **known}, silent, tuple(scanned))
 
 
-async def findings(settings: Settings, app: App, offered: Mapping[str, Approved | None]) -> list[DefinitionFinding]:
+async def definition_findings(
+    settings: Settings, app: App, offered: Mapping[str, Approved | None]
+) -> list[DefinitionFinding]:
     """What a scan of all definitions finds, and of the files of skills, where upstreams answered."""
     known = {name: approved for name, approved in offered.items() if approved is not None}
     seconds = max((spec.timeouts.list for spec in settings.upstreams), default=0)

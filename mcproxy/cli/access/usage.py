@@ -47,7 +47,7 @@ def usage(settings: Settings, folder: Path, *, by: str, since: str | None, file:
     except OSError as error:
         print_err(f"{log} cannot be read: {error.strerror or type(error).__name__}")
         return ExitCode.INPUT
-    idle = never_called(report, offered(settings, folder))
+    idle = never_called(report, locked_tools(settings, folder))
     if as_json:
         print_json(_document(report, idle))
     else:
@@ -55,9 +55,9 @@ def usage(settings: Settings, folder: Path, *, by: str, since: str | None, file:
     return ExitCode.OK if report.total.calls else ExitCode.NOT_FOUND
 
 
-def offered(settings: Settings, folder: Path) -> Iterator[tuple[str, str, int]]:
+def locked_tools(settings: Settings, folder: Path) -> Iterator[tuple[str, str, int]]:
     """The tools in the lock file that are listed: upstream, own name, bytes of the definition where the file has it."""
-    approved = lock.read(Path(settings.access.pins.file or folder / lock.FILE_NAME))
+    approved = lock.read_lock(Path(settings.access.pins.file or folder / lock.FILE_NAME))
     for spec in settings.upstreams:
         if not spec.enabled or spec.name not in approved:
             continue

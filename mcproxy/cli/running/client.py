@@ -27,7 +27,7 @@ class RunningGateway:
     """The gateway that was started last with a configuration. Raises NotRunning."""
 
     def __init__(self, configuration: Path) -> None:
-        sockets = control_socket.running(configuration)
+        sockets = control_socket.live_sockets(configuration)
         if not sockets:
             raise NotRunning(f"no gateway runs here with {configuration}: start it, or name another file with --config")
         self._path = sockets[0]

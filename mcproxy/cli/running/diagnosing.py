@@ -16,7 +16,7 @@ from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
 from mcproxy.cli.running.operating import WELL
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.service import state
 from mcproxy.settings import Settings, UpstreamSettings
@@ -37,7 +37,7 @@ class Diagnosis:
 def doctor(path: Path, *, as_json: bool) -> int:
     """Prints each diagnosis; FAILED where there is one, INPUT where the configuration is not valid."""
     try:
-        configuration = read(path)
+        configuration = load_configuration(path)
     except ConfigurationError as error:
         diagnoses = [Diagnosis("configuration", str(problem), "correct the file") for problem in error.problems]
         code = ExitCode.INPUT
@@ -66,7 +66,7 @@ def _of_machine() -> Iterator[Diagnosis]:
     if 0 < files < FEW_FILES:
         yield Diagnosis("machine", f"at most {files} files may be open at once", "raise the hard limit (ulimit -Hn)")
     try:
-        folder = state.folder()
+        folder = state.state_folder()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (OSError, RuntimeError) as error:
         yield Diagnosis("machine", f"state cannot be kept: {error}", "set XDG_STATE_HOME to a folder of yours")

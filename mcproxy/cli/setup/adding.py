@@ -15,9 +15,9 @@ import typer
 
 from mcproxy.cli.output import print_err
 from mcproxy.cli.runtime import ExitCode, run, set_up_logs
-from mcproxy.cli.setup.files import agreed, read, write
+from mcproxy.cli.setup.files import confirmed, existing_text, write
 from mcproxy.cli.setup.importing import add_variables
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.expansion import parse_env_file
@@ -36,7 +36,7 @@ from mcproxy.configuration.packages.bundle import SUFFIXES, unpacked
 from mcproxy.configuration.packages.server_json import server_of
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.references import suggestion
-from mcproxy.service.state import folder
+from mcproxy.service.state import state_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _ConfigurationFile:
         return edit.apply(self.text)
 
 
-def add(
+def add_server(
     config: Path | None,
     name: str,
     target: Sequence[str],
@@ -78,18 +78,18 @@ def add(
     file = _file(config)
     if file.has(name):
         raise ConfigurationError([Problem(str(file.path), "is there already: choose another name", None, (name,))])
-    before = read(file.path.absolute().parent / ENV_FILE) or ""
+    before = existing_text(file.path.absolute().parent / ENV_FILE) or ""
     imported = Imported(parse_env_file(before))
     server = without_secrets(imported, name, _server(target, env, headers), file.path.absolute().parent)
     after = file.changed(put(file.text, str(file.path), file.server_path(name), server))
-    configuration = interpret(file.path, parse(after, str(file.path)), {**imported.values, **os.environ})
+    configuration = interpret(file.path, parse_document(after, str(file.path)), {**imported.values, **os.environ})
     set_up_logs(configuration, quiet=True)
 
     async def tried_and_written() -> int:
         if connect and not await _answers(configuration, name):
             print_err("nothing was written; --no-connect writes it all the same")
             return ExitCode.FAILED
-        if not agreed(file.path, file.text, after, yes=yes, dry_run=dry_run):
+        if not confirmed(file.path, file.text, after, yes=yes, dry_run=dry_run):
             return ExitCode.OK if dry_run else ExitCode.INPUT
         add_variables(file.path.absolute().parent / ENV_FILE, before, imported.render_env())
         write(file.path, after, mode=0o644)
@@ -110,7 +110,7 @@ async def _answers(configuration: Configuration, name: str) -> bool:
     # Without what speaks of the tools of others.
     access = settings.access.model_copy(update={"hooks": ()})
     alone = settings.model_copy(update={"upstreams": only, "endpoints": {}, "access": access})
-    found = await reports.connect(replace(configuration, settings=alone), as_json=False, must_connect=True)
+    found = await reports.connect_and_report(replace(configuration, settings=alone), as_json=False, must_connect=True)
     return found == ExitCode.OK
 
 
@@ -120,8 +120,8 @@ def remove_server(config: Path | None, name: str, *, yes: bool, dry_run: bool) -
     if not file.has(name):
         return _missing(file, name)
     after = file.changed(remove(file.text, str(file.path), file.server_path(name)))
-    interpret(file.path, parse(after, str(file.path)))
-    if not agreed(file.path, file.text, after, yes=yes, dry_run=dry_run):
+    interpret(file.path, parse_document(after, str(file.path)))
+    if not confirmed(file.path, file.text, after, yes=yes, dry_run=dry_run):
         return ExitCode.OK if dry_run else ExitCode.INPUT
     write(file.path, after)
     print_err(f"{file.path} no longer has {name}")
@@ -144,7 +144,7 @@ def switch(config: Path | None, name: str, *, enabled: bool) -> int:
     else:
         after = file.changed(put(file.text, str(file.path), (*path, "enabled"), False))
     if after != file.text:
-        interpret(file.path, parse(after, str(file.path)))
+        interpret(file.path, parse_document(after, str(file.path)))
         write(file.path, after)
     print_err(f"{name} is {'enabled' if enabled else 'disabled'} in {file.path}")
     return ExitCode.OK
@@ -156,10 +156,10 @@ def _file(config: Path | None) -> _ConfigurationFile:
         path = config or find()
     except ConfigurationError:
         path = user_folder() / FILE_NAMES[0]
-    text = read(path)
+    text = existing_text(path)
     if text is None and config is not None and not path.parent.is_dir():
         raise ConfigurationError([Problem(str(path), "is in a folder that does not exist")])
-    return _ConfigurationFile(path, text or "", parse(text or "", str(path)))
+    return _ConfigurationFile(path, text or "", parse_document(text or "", str(path)))
 
 
 def _server(target: Sequence[str], env: Sequence[str], headers: Sequence[str]) -> dict[str, object]:
@@ -167,7 +167,7 @@ def _server(target: Sequence[str], env: Sequence[str], headers: Sequence[str]) -
     command, *arguments = target
     if not arguments and not (env or headers):
         if command.endswith(SUFFIXES):
-            return unpacked(Path(command), folder() / "bundles")
+            return unpacked(Path(command), state_folder() / "bundles")
         if command.endswith(".json"):
             return server_of(read_document(Path(command)).plain, command)
     if "://" in command and not arguments:

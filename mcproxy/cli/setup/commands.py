@@ -56,7 +56,7 @@ def _connect(
     if undo:
         raise typer.Exit(connecting.undo(file, yes=yes, dry_run=dry_run))
     gateway = connecting.reach(file.host, read_configuration(config), url, key_variable, stdio=stdio)
-    raise typer.Exit(connecting.put(file, name, gateway, yes=yes, dry_run=dry_run))
+    raise typer.Exit(connecting.write_connection(file, name, gateway, yes=yes, dry_run=dry_run))
 
 
 def _import(
@@ -96,7 +96,7 @@ def _add(
     """Add a server to the configuration: connects to it, shows what it offers, asks, and writes it."""
     from mcproxy.cli.setup import adding
 
-    adding.add(config, name, target, env or [], header or [], connect=connect, yes=yes, dry_run=dry_run)
+    adding.add_server(config, name, target, env or [], header or [], connect=connect, yes=yes, dry_run=dry_run)
 
 
 def _remove(name: ServerName, config: Config = None, yes: Yes = False, dry_run: DryRun = False) -> None:

@@ -13,12 +13,12 @@ import msgspec
 from mcproxy.cli.health import listening_at
 from mcproxy.cli.output import print_err
 from mcproxy.cli.runtime import ExitCode, own_command
-from mcproxy.cli.setup.files import agreed, read, write
+from mcproxy.cli.setup.files import confirmed, existing_text, write
 from mcproxy.configuration.hosts.connecting import CannotConnect, Connection, Program, Running, connect, entry
 from mcproxy.configuration.hosts.locations import ALIASES, HOSTS, Host, Machine
 from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.problems import ConfigurationError, Problem
-from mcproxy.service.state import folder
+from mcproxy.service.state import state_folder
 
 KEY_VARIABLE: Final = "MCPROXY_KEY"
 """The variable with the caller's API key, unless another is named."""
@@ -36,11 +36,11 @@ class HostFile:
     def record(self) -> Path:
         """Where it is kept what was done to the file."""
         name = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
-        return folder() / "connections" / f"{self.host_name}-{name}.json"
+        return state_folder() / "connections" / f"{self.host_name}-{name}.json"
 
     def connection(self) -> Connection | None:
         """What was done to it, if anything."""
-        text = read(self.record)
+        text = existing_text(self.record)
         try:
             return None if text is None else msgspec.json.decode(text, type=Connection)
         except msgspec.DecodeError as error:
@@ -83,9 +83,9 @@ def running_at(configuration: Configuration) -> str | None:
     return None if base is None else (proxy.public_url or base).rstrip("/") + proxy.paths.mcp
 
 
-def put(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry_run: bool) -> int:
+def write_connection(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry_run: bool) -> int:
     """Shows the change of the file, asks, and writes it."""
-    text, done = read(file.path), file.connection()
+    text, done = existing_text(file.path), file.connection()
     original = done.undone(text) if done is not None and text is not None and done.name == name else text
     try:
         connection, after = connect(
@@ -96,7 +96,7 @@ def put(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry
     if after == text:
         print_err(f"{file.host.title} has it already: {file.path}")
         return ExitCode.OK
-    if not agreed(file.path, text or "", after, yes=yes, dry_run=dry_run):
+    if not confirmed(file.path, text or "", after, yes=yes, dry_run=dry_run):
         return ExitCode.OK if dry_run else ExitCode.INPUT
     write(file.record, msgspec.json.encode(connection).decode())
     write(file.path, after)
@@ -109,7 +109,7 @@ def put(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry
 
 def undo(file: HostFile, *, yes: bool, dry_run: bool) -> int:
     """Takes the gateway out of the file again."""
-    done, text = file.connection(), read(file.path)
+    done, text = file.connection(), existing_text(file.path)
     if done is None or text is None:
         print_err(f"nothing to undo: {file.path} was not changed by `mcproxy connect {file.host_name}`")
         return ExitCode.NOT_FOUND
@@ -117,7 +117,7 @@ def undo(file: HostFile, *, yes: bool, dry_run: bool) -> int:
         before = done.undone(text)
     except CannotConnect as error:
         raise _wrong(file.host_name, str(error)) from error
-    if not agreed(file.path, text, before or "", yes=yes, dry_run=dry_run):
+    if not confirmed(file.path, text, before or "", yes=yes, dry_run=dry_run):
         return ExitCode.OK if dry_run else ExitCode.INPUT
     if before is None:
         file.path.unlink()

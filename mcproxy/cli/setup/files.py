@@ -16,7 +16,7 @@ from mcproxy.cli.output import print_err, print_out
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
 
-def read(path: Path) -> str | None:
+def existing_text(path: Path) -> str | None:
     """The text of a file, byte for byte; None where there is none. Raises ConfigurationError."""
     try:
         return path.read_bytes().decode("utf-8")
@@ -49,7 +49,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> None:
         raise _problem(path, f"cannot be written: {error.strerror}") from error
 
 
-def agreed(path: Path, before: str, after: str, *, yes: bool, dry_run: bool) -> bool:
+def confirmed(path: Path, before: str, after: str, *, yes: bool, dry_run: bool) -> bool:
     """Shows what changes in a file, and asks whether it may be written."""
     for line in _preview(path, before, after):
         print_out(line)

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from mcproxy.cli.output import print_err, print_out
-from mcproxy.cli.setup.files import read, write
+from mcproxy.cli.setup.files import existing_text, write
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, import_servers
 from mcproxy.configuration.loading import ENV_FILE
@@ -22,11 +22,11 @@ def import_(sources: Sequence[str], output: Path | None) -> None:
         print_out(imported.render().rstrip(), lines=True)
     else:
         env_file = output.absolute().parent / ENV_FILE
-        before = read(env_file) or ""
+        before = existing_text(env_file) or ""
         imported = import_servers(sources, Path.cwd(), existing=parse_env_file(before))
         _write_new(output, imported.render())
         add_variables(env_file, before, imported.render_env())
-    for line in summary(imported, output):
+    for line in import_summary(imported, output):
         print_err(line)
 
 
@@ -37,7 +37,7 @@ def add_variables(env_file: Path, before: str, lines: str) -> None:
         print_err(f"secrets were written to {env_file}")
 
 
-def summary(imported: Imported, output: Path | None) -> list[str]:
+def import_summary(imported: Imported, output: Path | None) -> list[str]:
     """What was imported, what was not, and which variables to set. Shows no values."""
     sources = ", ".join(map(str, imported.sources))
     lines = [f"{len(imported.servers)} servers from {sources}" + (f" written to {output}" if output else "")]

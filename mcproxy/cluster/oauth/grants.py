@@ -370,14 +370,14 @@ def _foreign() -> StoreFailed:
 
 
 def _name(key: GrantKey) -> str:
-    return _GRANTS + digest(*key)
+    return _GRANTS + opaque_name(*key)
 
 
 def _registration_name(issuer: str, redirect_uri: str) -> str:
-    return _REGISTRATIONS + digest(issuer, redirect_uri)
+    return _REGISTRATIONS + opaque_name(issuer, redirect_uri)
 
 
-def digest(*parts: str) -> str:
+def opaque_name(*parts: str) -> str:
     """A name for what must not be read from the store: principals, issuers."""
     # Without a key, since every replica must find it, whichever of the secrets that one began with.
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]

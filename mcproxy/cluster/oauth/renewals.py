@@ -26,13 +26,13 @@ from msgspec.structs import replace
 from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable
 from mcproxy.cluster.members import Member
-from mcproxy.cluster.oauth.grants import SharedGrants, digest
+from mcproxy.cluster.oauth.grants import SharedGrants, opaque_name
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable
 from mcproxy.concurrency.clock import Clock
 from mcproxy.http.client import ConnectionBroken, ResponseTooLarge
 from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.oauth.authorizer import counted
+from mcproxy.upstream.oauth.authorizer import token_request_counted
 from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, Renewal
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
@@ -225,7 +225,7 @@ class Renewals:
 
     def _home(self, key: GrantKey) -> Member | None:
         """The replica that renews a grant; None if that is this one."""
-        return None if self._members is None else self._members.owner(f"grant {digest(*key)}")
+        return None if self._members is None else self._members.owner(f"grant {opaque_name(*key)}")
 
     def _lose(self, home: Member) -> None:
         assert self._members is not None
@@ -286,7 +286,7 @@ class Renewals:
     async def _claimed_and_renewed(self, flow: OAuthFlow, renewal: Renewal, running: _Running) -> Grant:
         if renewal.grant is not None:
             self._grants.learn(renewal.grant)
-        claim = f"renewal:{digest(*renewal.key)}"
+        claim = f"renewal:{opaque_name(*renewal.key)}"
         renewed = await self._claim(claim, renewal)
         if renewed is not None:
             return renewed
@@ -299,7 +299,7 @@ class Renewals:
                 raise TokenRefused("invalid_grant", "the grant was taken back: a login is wanted")
             if stored is not None and _is_news(stored, renewal):
                 return stored
-            with counted(self._metrics, flow.upstream):
+            with token_request_counted(self._metrics, flow.upstream):
                 return await flow.renew(replace(renewal, grant=stored or renewal.grant))
         finally:
             with suppress(StoreUnavailable):

@@ -19,7 +19,7 @@ from mcproxy.cluster.oauth.grants import SharedGrants
 from mcproxy.cluster.oauth.logins import SharedLogins
 from mcproxy.cluster.oauth.renewals import Renewals, RenewingMembers
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable
-from mcproxy.cluster.store.redis_store import connected, store_at
+from mcproxy.cluster.store.redis_store import opened_store, store_at
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Cluster
 from mcproxy.telemetry.metrics import Metrics
@@ -83,7 +83,7 @@ def shared_oauth(cluster: Cluster, sealer: Sealer, metrics: Metrics) -> SharedOA
 async def grants_of_replicas(cluster: Cluster, sealer: Sealer) -> AsyncIterator[GrantStore]:
     """The grants that replicas share, for a command: what it changed is told to them at the end. Raises StoreFailed."""
     assert cluster.redis is not None
-    async with connected(cluster.redis, max(cluster.timeout, COMMAND_TIMEOUT)) as store:
+    async with opened_store(cluster.redis, max(cluster.timeout, COMMAND_TIMEOUT)) as store:
         grants = SharedGrants(store, sealer)
         changed: list[ClusterEvent] = []
         grants.tell = lambda key: changed.append(GrantChanged(*key))

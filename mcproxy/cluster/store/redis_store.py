@@ -170,12 +170,12 @@ class RedisStore:
 
 
 def store_at(url: str, timeout: float) -> RedisStore:
-    """As `connected`, to be closed by its caller."""
+    """As `opened_store`, to be closed by its caller."""
     return RedisStore(_client(url, timeout), _client(url, timeout), timeout)
 
 
 @asynccontextmanager
-async def connected(url: str, timeout: float) -> AsyncIterator[Store]:
+async def opened_store(url: str, timeout: float) -> AsyncIterator[Store]:
     """The store at `url`, which is connected to when it is first used; `timeout` is in seconds."""
     store = store_at(url, timeout)
     try:

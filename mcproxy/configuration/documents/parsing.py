@@ -13,7 +13,7 @@ from mcproxy.configuration.documents.toml_reader import read_toml
 from mcproxy.configuration.documents.tree import Node
 
 
-def parse(text: str, file: str) -> Node:
+def parse_document(text: str, file: str) -> Node:
     """The tree of `text`, in the format of the suffix of `file`; YAML for an unknown suffix.
 
     Raises ConfigurationError.

@@ -90,7 +90,7 @@ class Connection(msgspec.Struct, frozen=True):
 
         Raises CannotConnect where it was changed since in the very place.
         """
-        if digest(text) == self.digest:
+        if text_digest(text) == self.digest:
             return self.original
         without = TextEdit(self.start, self.before, self.after).revert(text)
         if without is None:
@@ -109,9 +109,9 @@ def connect(
     base = text if text is not None and text.strip() else EMPTY.get(suffix, "")
     edit = put(base, path, (*host.servers, name), server)
     after = edit.apply(base)
-    return Connection(host_name, path, name, text, digest(after), **asdict(edit)), after
+    return Connection(host_name, path, name, text, text_digest(after), **asdict(edit)), after
 
 
-def digest(text: str) -> str:
+def text_digest(text: str) -> str:
     """SHA-256 of a file's text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()

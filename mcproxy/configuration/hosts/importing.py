@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.expansion import HOST_REFERENCE, Expansion
 from mcproxy.configuration.hosts import translation
@@ -133,7 +133,7 @@ def _written(imported: Imported, server: HostServer, path: Path) -> dict[str, ob
 
 def without_secrets(imported: Imported, name: str, server: object, folder: Path) -> dict[str, object]:
     """An entry of `mcpServers` whose secrets are variables, which `imported` then has."""
-    return _Writer(imported, name, folder).server(parse(json.dumps(server), "entry.json"))
+    return _Writer(imported, name, folder).server(parse_document(json.dumps(server), "entry.json"))
 
 
 def _add(imported: Imported, found: Mapping[str, dict[str, object]], source: str) -> None:
@@ -174,7 +174,7 @@ def _problems(imported: Imported) -> list[Problem]:
     text = imported.render()
     variables = {**dict.fromkeys(_NAME.findall(text), "value"), **imported.existing, **imported.values}
     expansion = Expansion(Path("mcproxy.yaml"), variables)
-    Validator(expansion).settings(parse(text, "mcproxy.yaml"))
+    Validator(expansion).settings(parse_document(text, "mcproxy.yaml"))
     return expansion.problems
 
 

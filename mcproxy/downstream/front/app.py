@@ -24,7 +24,7 @@ from mcproxy.downstream.handshake.http_sse import HttpSse
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import Incoming, is_initialize, read, speaks_stateless, whole_body
+from mcproxy.downstream.io.inbound import Incoming, is_initialize, read_inbound, speaks_stateless, whole_body
 from mcproxy.downstream.io.open_streams import IdentifyAgain, OpenStreams, TooManyStreams
 from mcproxy.downstream.io.request_head import (
     HeadHandler,
@@ -394,7 +394,7 @@ def _unreadable(headers: RequestHeaders) -> Refusal:
 def _message(body: bytes) -> Incoming:
     """Raises Refusal."""
     try:
-        return read(body)
+        return read_inbound(body)
     except InvalidMessage as invalid:
         raise Refusal(400, invalid.code, invalid.reason, id=invalid.id) from invalid
 

@@ -20,7 +20,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import read
+from mcproxy.downstream.io.inbound import read_inbound
 from mcproxy.downstream.io.send_buffer import pump
 from mcproxy.downstream.stateless.stdio import StatelessPipe
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, ErrorResponse, InvalidMessage
@@ -105,7 +105,7 @@ async def _read(
         if not line.strip():
             continue
         try:
-            incoming = read(line)
+            incoming = read_inbound(line)
             if not stateless.receive(incoming):
                 await pipe.receive(incoming)
         except InvalidMessage as invalid:

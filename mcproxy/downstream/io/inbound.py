@@ -14,8 +14,8 @@ from mcproxy.protocol.jsonrpc import (
     Message,
     Notification,
     Request,
-    parse,
     parse_batch,
+    parse_message,
 )
 from mcproxy.protocol.methods import METHODS
 
@@ -25,15 +25,15 @@ Batch = list[Message | InvalidMessage]
 Incoming = Message | Batch
 
 
-def read(data: bytes) -> Incoming:
+def read_inbound(data: bytes) -> Incoming:
     """Raises InvalidMessage; but an answer that is malformed is an error, which settles the request at once."""
     try:
         if data[:1] == b"{":
-            return parse(data)
+            return parse_message(data)
         # RFC 8259, section 8.1: a byte order mark may be ignored. Some shells of Windows begin a pipe with one.
         data = data.removeprefix(codecs.BOM_UTF8)
         batch = parse_batch(data)
-        return parse(data) if batch is None else batch
+        return parse_message(data) if batch is None else batch
     except InvalidMessage as invalid:
         if not invalid.is_answer:
             raise

@@ -36,7 +36,7 @@ from mcproxy.protocol.envelope import (
     InvalidEnvelope,
     check_version,
     dressed,
-    read,
+    read_envelope,
     set_apart,
 )
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, Era
@@ -159,7 +159,7 @@ def _introduction(params: Params, head: RequestHead) -> tuple[ClientIntroduction
 # Most clients send the same `_meta` with each request, and what is known of a caller is found by its identity.
 @remember_short(LONGEST_REMEMBERED)
 def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str) -> ClientIntroduction:
-    said, kept = read(meta)
+    said, kept = read_envelope(meta)
     caller = Caller(
         principal,
         said.version,

@@ -37,7 +37,7 @@ from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.input.logins import QUESTION, LoginPages, LoginRequests, NoPages
 from mcproxy.gateway.input.parked_call import DeclaredCapabilities, undeclared
 from mcproxy.gateway.input.parking import Parking, Pause
-from mcproxy.gateway.input.request_state import AfterLogin, Parked, Relayed, RequestStates, refused
+from mcproxy.gateway.input.request_state import AfterLogin, Parked, Relayed, RequestStates, state_refusal
 from mcproxy.gateway.input.rounds import with_input
 from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
 from mcproxy.gateway.listings.keys import LinkKey
@@ -279,7 +279,7 @@ class InputBridge(Component):
     async def _with_state(self, call: Call, relayed: Relayed) -> Call:
         """A retry with its upstream's own state. Raises McpError."""
         if await self._resolver.owner(call) != relayed.upstream:
-            raise refused("is of another server than the one that answers now: make the call again, without it")
+            raise state_refusal("is of another server than the one that answers now: make the call again, without it")
         call.notes.approval = relayed.approval
         rest = {key: value for key, value in call.params.items() if key != REQUEST_STATE}
         return call.with_params(rest if relayed.state is None else {**rest, REQUEST_STATE: raw(relayed.state)})

@@ -22,7 +22,7 @@ from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Reconfiguration
 from mcproxy.gateway.input.parked_call import ParkedCall, ParkedCallEvent, ParkedCallState
-from mcproxy.gateway.input.request_state import Parked, refused
+from mcproxy.gateway.input.request_state import Parked, state_refusal
 from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.telemetry.metrics import Metrics
@@ -106,7 +106,7 @@ class Parking:
         """A parked call from its client's retry to its outcome or to the next pause. Raises McpError."""
         parked_call = self._calls.get(parked.id)
         if parked_call is None or parked_call.round != parked.round:
-            raise refused("was used before, or its call is over: each is good for one retry")
+            raise state_refusal("was used before, or its call is over: each is good for one retry")
         parked_call.resume(call)
         self._metrics.parked_ends.labels("answered").inc()
         del self._expiries[parked.id]

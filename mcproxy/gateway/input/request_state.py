@@ -79,15 +79,15 @@ class RequestStates:
         try:
             sealed = _states.decode(self._sealer.open(_PURPOSE, parse_text(call.params[REQUEST_STATE]) or ""))
         except (Unsealable, msgspec.MsgspecError) as error:
-            raise refused("is not one that this gateway gave: return it exactly as it came") from error
+            raise state_refusal("is not one that this gateway gave: return it exactly as it came") from error
         if sealed.expires <= now:
-            raise refused("has expired: make the call again, without it")
+            raise state_refusal("has expired: make the call again, without it")
         if sealed.binding != _binding(call):
-            raise refused("was given for another request: retry with the same caller, method and params")
+            raise state_refusal("was given for another request: retry with the same caller, method and params")
         return sealed.continuation
 
 
-def refused(why: str) -> McpError:
+def state_refusal(why: str) -> McpError:
     return McpError(INVALID_PARAMS, f'"{REQUEST_STATE}" {why}')
 
 

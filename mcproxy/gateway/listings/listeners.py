@@ -39,7 +39,7 @@ class Listeners(Component):
         if not isinstance(event, UpstreamChanged) or isinstance(event.change, PushChannel | UnannouncedLists):
             return
         if self._catalogue.has(event.upstream):  # or the series of one that is gone would come back (R52)
-            self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()
+            self._metrics.upstream_notifications.labels(event.upstream, change_label(event.change)).inc()
         if isinstance(event.change, Notice):
             self.announce(LinkKey(event.upstream, event.owner), event.change)
 
@@ -65,7 +65,7 @@ class Listeners(Component):
 
     def count(self, upstream: str, change: Change, told: int) -> None:
         """Counts the listeners that were told of a change of that kind."""
-        self._metrics.notifications.labels(upstream, label_of(change)).inc(told)
+        self._metrics.notifications.labels(upstream, change_label(change)).inc(told)
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller
@@ -73,7 +73,7 @@ class Listeners(Component):
         return layout.shows(link.upstream) and self._catalogue.link(layout.space(link.upstream), caller) == link
 
 
-def label_of(change: Change) -> str:
+def change_label(change: Change) -> str:
     """What metrics call a kind of change."""
     match change:
         case ListChanged(kind=kind):

@@ -14,7 +14,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import GATEWAY_CAPABILITY
 from mcproxy.catalog.freshness import hints_of
-from mcproxy.catalog.views.offers import agreed
+from mcproxy.catalog.views.offers import agreed_extensions
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.listings.fetcher import ListFetcher
@@ -71,7 +71,7 @@ class Lists:
         info = {"name": self._proxy.name, "version": __version__}
         members: dict[str, object] = {
             "supportedVersions": STATELESS_VERSIONS,
-            "capabilities": self._marked(agreed(view.capabilities, call.caller)),
+            "capabilities": self._marked(agreed_extensions(view.capabilities, call.caller)),
             "serverInfo": info,
             "_meta": {META_SERVER_INFO: info},
         }

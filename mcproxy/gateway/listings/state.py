@@ -29,7 +29,7 @@ from mcproxy.catalog.skills import withheld_files
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login, without_files
 from mcproxy.catalog.views.merging import merge
-from mcproxy.catalog.views.offers import agreed, relayed
+from mcproxy.catalog.views.offers import agreed_extensions, relayed
 from mcproxy.catalog.views.snapshots import Listing, entry_key
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
@@ -195,7 +195,7 @@ class Catalogue:
         view = self.view(caller)
         if len(view.layout.spaces) != 1 or not view.layout.spaces[0].passes_all:
             return None
-        return view.layout.spaces[0] if unknown_extensions(agreed(view.capabilities, caller)) else None
+        return view.layout.spaces[0] if unknown_extensions(agreed_extensions(view.capabilities, caller)) else None
 
     def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
         """Whether `caller` may read, and hear of, what an upstream calls `uri`."""

@@ -17,7 +17,7 @@ from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.catalog.naming import Space
-from mcproxy.catalog.uri_matching import flaw
+from mcproxy.catalog.uri_matching import uri_flaw
 from mcproxy.catalog.uris import MAX_URI
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.gateway.listings.state import Catalogue
@@ -179,7 +179,7 @@ class Resolver:
         found = self._catalogue.view(call.caller).resource(uri)
         if found is not None:
             return found
-        if (why := flaw(uri)) is not None:
+        if (why := uri_flaw(uri)) is not None:
             raise _unusable(uri, why)
         # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
         modern = call.caller.version in STATELESS_VERSIONS or call.row.extension is not None
@@ -278,7 +278,7 @@ class Resolver:
                 uri = _text("uri", reference.get("uri", Raw()))
                 found = self._catalogue.view(call.caller).resource(uri)
                 if found is None and len(uri) > MAX_URI:
-                    raise _unusable(uri, flaw(uri) or "")
+                    raise _unusable(uri, uri_flaw(uri) or "")
                 if found is None:
                     why = self._why_unknown(Kind.RESOURCES, uri, call)
                     raise McpError(INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri}, reason=why)

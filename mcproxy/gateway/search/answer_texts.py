@@ -39,7 +39,7 @@ def wrong(found: Iterable[str], schema: Raw, tool: str) -> Complete:
     return told(f"Wrong arguments: {'; '.join(found)}. {text}", is_error=True)
 
 
-def descriptions(known: Sequence[Shown], unknown: Sequence[str], start: int) -> Complete:
+def definitions_answer(known: Sequence[Shown], unknown: Sequence[str], start: int) -> Complete:
     """The definitions of `known`, from byte `start` on where that is one tool alone; an error where none is known."""
     parts, left_out, room = [], [], MAX_TEXT
     for shown in known:

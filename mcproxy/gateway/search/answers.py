@@ -20,7 +20,7 @@ from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.search.answer_texts import descriptions, told, wrong
+from mcproxy.gateway.search.answer_texts import definitions_answer, told, wrong
 from mcproxy.gateway.search.embeddings import ToolEmbeddings
 from mcproxy.gateway.search.follow_ups import FollowUps
 from mcproxy.gateway.search.found_lines import fitting
@@ -154,7 +154,7 @@ class ToolSearch(Component):
         by_name = {shown.key: shown for shown in view.tools}
         known = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
         unknown = [name for name in dict.fromkeys(names) if name not in by_name]
-        return descriptions(known, unknown, _number(arguments.get("start"), 0, MAX_START) or 0)
+        return definitions_answer(known, unknown, _number(arguments.get("start"), 0, MAX_START) or 0)
 
     async def _view(self, call: Call) -> SearchableView:
         """The caller's view, once the upstreams that are still connecting have listed, or `list_wait` is over."""

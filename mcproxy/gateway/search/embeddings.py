@@ -23,7 +23,7 @@ from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import retry_delay
 from mcproxy.gateway.search.embedding_service import EmbeddingFailed, EmbeddingService
-from mcproxy.gateway.search.indexes import MAX_TOOLS, SearchableView, text_of
+from mcproxy.gateway.search.indexes import MAX_TOOLS, SearchableView, searched_text
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 
@@ -143,7 +143,9 @@ class ToolEmbeddings(Component):
         """The vectors of a view's tools, in order; None until each has one: those that lack one are asked for."""
         known = self._views.get(id(view.view))
         if known is None:
-            known = _ViewVectors(view, tuple(_digest(embedded_text(text_of(shown))) for shown in view.tools), None)
+            known = _ViewVectors(
+                view, tuple(_digest(embedded_text(searched_text(shown))) for shown in view.tools), None
+            )
         if known.matrix is None and known.digests and not self._want(known):
             from mcproxy.gateway.search.vectors import stacked
 
@@ -159,7 +161,7 @@ class ToolEmbeddings(Component):
         lacking = [place for place, digest in enumerate(known.digests) if digest not in self._vectors]
         if lacking and len(known.digests) <= self._capacity():
             for place in lacking:
-                self._missing[known.digests[place]] = embedded_text(text_of(known.view.tools[place]))
+                self._missing[known.digests[place]] = embedded_text(searched_text(known.view.tools[place]))
             self._wakeup.notify_all()
         for digest in known.digests:
             if digest in self._vectors:

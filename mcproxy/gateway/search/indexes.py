@@ -77,11 +77,11 @@ class SearchIndexes:
         digest = hashlib.blake2b(names + bytes(shown.entry), digest_size=16).digest()
         terms = self._terms.get(digest)
         if terms is None:
-            terms = self._terms[digest] = terms_of(text_of(shown))
+            terms = self._terms[digest] = terms_of(searched_text(shown))
         return terms
 
 
-def text_of(shown: Shown) -> ToolText:
+def searched_text(shown: Shown) -> ToolText:
     """A tool's words as its callers see them."""
     tool = summary(shown.entry)
     about = [schema.get("description") for schema in tool.properties.values() if isinstance(schema, dict)]

@@ -35,7 +35,7 @@ from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
-from mcproxy.gateway.listings.listeners import Listeners, label_of
+from mcproxy.gateway.listings.listeners import Listeners, change_label
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, check_brought
 from mcproxy.gateway.subscriptions.subscription import (
@@ -262,7 +262,7 @@ class ResourceSubscriptions(Component):
             watching = {listener for key in affected for listener, _ in self._watchers.watchers_of(key)}
             told = self._tell_readers(link, update, watching) or told
         if told:
-            labels = link.upstream, label_of(update)
+            labels = link.upstream, change_label(update)
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
     def _tell_all(self, key: ResourceKey, update: ResourceUpdated) -> None:

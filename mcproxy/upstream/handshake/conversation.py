@@ -40,8 +40,8 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
-    parse,
     parse_batch,
+    parse_message,
     parse_object,
     parse_text,
     raw,
@@ -92,7 +92,9 @@ SHARED_CAPABILITIES: Final[Params] = {
 
 
 @asynccontextmanager
-async def connected(pipe: Duplex, context: LinkContext, give_up: anyio.Event | None = None) -> AsyncIterator[Link]:
+async def handshake_over_pipe(
+    pipe: Duplex, context: LinkContext, give_up: anyio.Event | None = None
+) -> AsyncIterator[Link]:
     """A link over a pipe on which everything arrives in one stream. Raises Unreachable or Rejected.
 
     `give_up` ends a handshake that is not done yet.
@@ -395,10 +397,10 @@ def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | 
     """
     try:
         if data[:1] == b"{":
-            return (parse(data),)
+            return (parse_message(data),)
         data = data.removeprefix(BOM)
         batch = parse_batch(data)
-        return (parse(data),) if batch is None else batch
+        return (parse_message(data),) if batch is None else batch
     except InvalidMessage as invalid:
         if cause is not None and invalid.id is None and is_nearly_json(invalid, data):
             return (InvalidMessage(invalid.code, invalid.reason, cause, is_answer=True),)

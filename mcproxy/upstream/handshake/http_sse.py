@@ -17,7 +17,15 @@ from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.conversation import has_answer, messages
 from mcproxy.upstream.link import Duplex, NotAccepted, Rejected, Unreachable
-from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse, connection_pool, read, read_prefix
+from mcproxy.upstream.requester import (
+    EVENTS,
+    JSON,
+    Requester,
+    UpstreamResponse,
+    connection_pool,
+    read_body,
+    read_prefix,
+)
 
 
 @asynccontextmanager
@@ -77,7 +85,7 @@ class _SseDuplex:
         with closing(response):
             if not isinstance(message, Request) or response.content_type != JSON:
                 raise self._refusal(response, await read_prefix(response))
-            body = await read(response, self._limit)
+            body = await read_body(response, self._limit)
             if not has_answer(messages(body), message.id):
                 raise self._refusal(response, body)
             self._receive(body)  # R76

@@ -30,7 +30,7 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Response,
     encode_whole,
-    parse,
+    parse_message,
 )
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
@@ -44,7 +44,7 @@ from mcproxy.upstream.requester import (
     Requester,
     connection_pool,
     quotable,
-    read,
+    read_body,
     read_prefix,
 )
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
@@ -76,7 +76,7 @@ _SESSION_NOT_FOUND: Final = -32001
 
 
 @asynccontextmanager
-async def connected(context: LinkContext) -> AsyncIterator[Link]:
+async def handshake_over_http(context: LinkContext) -> AsyncIterator[Link]:
     async with connection_pool(context) as http, task_group() as tasks:
         streamable = _Streamable(context, Requester(http, context), tasks)
         try:
@@ -172,7 +172,7 @@ class _Streamable:
                     self._keep_session(response)
                 head = response.body.head
                 if head.status < 400 and head.content_type == JSON:
-                    self._take_body(await read(response, self._context.spec.max_message_bytes), request.id)
+                    self._take_body(await read_body(response, self._context.spec.max_message_bytes), request.id)
                 else:
                     await self._take_other(response, request.id)
             finally:
@@ -339,7 +339,7 @@ class _Streamable:
     async def _read_refusal(self, response: HttpResponse, id: RequestId | None) -> bytes:
         """The body of an HTTP error, or its beginning where it cannot be the answer to request `id`."""
         if id is not None and response.content_type == JSON:
-            return await read(response, self._context.spec.max_message_bytes)
+            return await read_body(response, self._context.spec.max_message_bytes)
         if id is not None and response.content_type == EVENTS:
             await self._follow(response, id, Position())
             if not self._conversation.settled(id):
@@ -367,7 +367,7 @@ def _is_event_stream(response: HttpResponse) -> bool:
 
 def _error_in(body: bytes) -> ErrorResponse | None:
     try:
-        message = parse(body)
+        message = parse_message(body)
     except InvalidMessage:
         return None
     return message if isinstance(message, ErrorResponse) else None

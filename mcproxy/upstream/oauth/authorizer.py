@@ -42,7 +42,7 @@ Renew = Callable[[OAuthFlow, Renewal], Awaitable[Grant]]
 
 
 @contextmanager
-def counted(metrics: Metrics, upstream: str) -> Iterator[None]:
+def token_request_counted(metrics: Metrics, upstream: str) -> Iterator[None]:
     """Counts a token request by its outcome."""
     outcome = "unavailable"
     try:
@@ -288,7 +288,7 @@ class Authorizer:
             self._on_change(self)
 
     async def _renew_alone(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
-        with counted(self._metrics, self._name):
+        with token_request_counted(self._metrics, self._name):
             return await flow.renew(renewal, self._inbound_token())
 
     def _adopt(self, grant: Grant) -> bool:

@@ -50,7 +50,7 @@ class DeviceLogin(msgspec.Struct, frozen=True):
         return f"DeviceLogin(user_code={self.user_code!r})"
 
 
-def request(resource: str, scopes: tuple[str, ...]) -> TokenForm:
+def device_request(resource: str, scopes: tuple[str, ...]) -> TokenForm:
     """What is posted to the device authorization endpoint, beside the client's proof (section 3.1)."""
     return {"resource": resource, **({"scope": " ".join(scopes)} if scopes else {})}
 
@@ -69,7 +69,7 @@ class _DeviceAuthorization(msgspec.Struct):
     interval: float = INTERVAL
 
 
-def read(
+def read_device_login(
     status: int,
     body: bytes,
     now: float,

@@ -197,10 +197,10 @@ class OAuthFlow:
         if server.device_authorization_endpoint is None:
             raise LoginFailed(f"issuer {server.issuer} has no device flow: log in without --device")
         client = await self._identity(found, registration.NO_REDIRECT, document_url)
-        form = device.request(found.resource, found.scopes)
-        body, headers = tokens.written(form, client, server, self._clock())
+        form = device.device_request(found.resource, found.scopes)
+        body, headers = tokens.token_request(form, client, server, self._clock())
         answer = await self._endpoints.post(server.device_authorization_endpoint, body, headers)
-        return device.read(
+        return device.read_device_login(
             answer.status,
             answer.body,
             self._clock(),
@@ -300,7 +300,7 @@ class OAuthFlow:
                 server = await self._server_metadata(grant.issuer, assumes=False)
                 if server.revocation_endpoint is not None:
                     form: TokenForm = {"token": grant.token.refresh or grant.token.access}
-                    body, headers = tokens.written(form, grant.client, server, self._clock())
+                    body, headers = tokens.token_request(form, grant.client, server, self._clock())
                     await self._endpoints.post(server.revocation_endpoint, body, headers)
             finally:
                 await self._store.delete(grant.key)
@@ -319,8 +319,8 @@ class OAuthFlow:
 
     async def _register(self, found: Discovered, redirect_uri: str) -> ClientIdentity:
         server = found.server
-        wanted = registration.request(server, redirect_uri, found.scopes)
-        assert server.registration_endpoint is not None, "`request` saw to it"
+        wanted = registration.registration_request(server, redirect_uri, found.scopes)
+        assert server.registration_endpoint is not None, "`registration_request` saw to it"
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         answer = await self._endpoints.post(server.registration_endpoint, msgspec.json.encode(wanted), headers)
         if answer.status not in {200, 201}:
@@ -329,20 +329,20 @@ class OAuthFlow:
                 f"issuer {server.issuer} refused to register the gateway (HTTP {answer.status}: {words}): register it "
                 f"there by hand, {registration.described(redirect_uri)}, and set oauth.client.id"
             )
-        client = registration.read(answer.body, server, redirect_uri)
+        client = registration.read_registration(answer.body, server, redirect_uri)
         await self._store.register(server.issuer, redirect_uri, client)
         return client
 
     async def _token(
         self, form: TokenForm, client: ClientIdentity, server: ServerMetadata, *, kind: str = "bearer"
     ) -> Token:
-        body, headers = tokens.written(form, client, server, self._clock())
+        body, headers = tokens.token_request(form, client, server, self._clock())
         try:
             answer = await self._endpoints.post(server.token_endpoint, body, headers)
         except EndpointFailed as error:
             raise TokenUnavailable(str(error)) from error
         try:
-            return tokens.read(answer.status, answer.body, answer.content_type, self._clock(), kind=kind)
+            return tokens.read_token(answer.status, answer.body, answer.content_type, self._clock(), kind=kind)
         except TokenRefused as refused:
             raise TokenRefused(refused.code, tokens.concealed(str(refused), form, client)) from None
 

@@ -89,7 +89,7 @@ def document(public_url: str | None) -> dict[str, object] | None:
     return {"client_id": url, **metadata, "client_uri": public_url, "token_endpoint_auth_method": NONE}
 
 
-def request(server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]) -> dict[str, object]:
+def registration_request(server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]) -> dict[str, object]:
     """What is posted to the registration endpoint. Raises CannotRegister where there is none."""
     if server.registration_endpoint is None:
         raise CannotRegister(
@@ -131,7 +131,7 @@ class _Registered(msgspec.Struct):
     token_endpoint_auth_method: str | None = None
 
 
-def read(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIdentity:
+def read_registration(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIdentity:
     """The identity that a registration gave (RFC 7591, section 3.2.1). Raises CannotRegister."""
     try:
         given = msgspec.json.decode(answer, type=_Registered)

@@ -161,7 +161,7 @@ def concealed(words: str, form: TokenForm, client: ClientIdentity) -> str:
     return words
 
 
-def written(
+def token_request(
     form: TokenForm, client: ClientIdentity, server: ServerMetadata, now: float
 ) -> tuple[bytes, dict[str, str]]:
     """The body of a request to the token or revocation endpoint, and its headers, with the client's proof in them.
@@ -232,7 +232,7 @@ class _TokenAnswer(msgspec.Struct):
     error_description: str | None = None
 
 
-def read(status: int, body: bytes, content_type: str, now: float, *, kind: str = "bearer") -> Token:
+def read_token(status: int, body: bytes, content_type: str, now: float, *, kind: str = "bearer") -> Token:
     """The token that an answer brought; some servers write it as a form. Raises TokenRefused and TokenUnavailable.
 
     `kind` is the `token_type` that it must be of: what a token exchange gives may be none that requests carry.

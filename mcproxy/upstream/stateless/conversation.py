@@ -32,8 +32,8 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
-    parse,
     parse_id,
+    parse_message,
     parse_object,
     raw,
 )
@@ -47,7 +47,7 @@ from mcproxy.protocol.methods import (
     UNSUBSCRIBE,
     Method,
 )
-from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
+from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared_tasks
 from mcproxy.upstream.attribution import Attributed, CallsInFlight
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import (
@@ -72,7 +72,7 @@ FIRST_LISTEN_TIMEOUT: Final = 1.0
 
 
 @asynccontextmanager
-async def running(conversation: StatelessConversation) -> AsyncIterator[None]:
+async def listening(conversation: StatelessConversation) -> AsyncIterator[None]:
     """Runs the listen stream of a conversation; closes the conversation on leaving."""
     async with task_group() as tasks:
         tasks.start_soon(conversation.subscriptions.run)
@@ -218,7 +218,7 @@ class StatelessConversation:
         if not data or data.isspace():
             return
         try:
-            self.take(parse(data), cause)
+            self.take(parse_message(data), cause)
         except InvalidMessage as invalid:
             if data.startswith(BOM):
                 self.receive(data.removeprefix(BOM), cause)
@@ -298,7 +298,7 @@ def _enveloped(call: Call, token: RequestId | None) -> Params:
 # Most callers declare the same as others, and as before.
 @remember_short(LONGEST_REMEMBERED)
 def _declaration(capabilities: bytes, version: str, log_level: str | None) -> bytes:
-    declared = shared(parse_object(capabilities), version, LATEST)
+    declared = shared_tasks(parse_object(capabilities), version, LATEST)
     return written(Envelope(LATEST, declared, probing.OURSELVES.info, log_level))
 
 

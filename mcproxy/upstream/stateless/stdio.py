@@ -15,10 +15,10 @@ import anyio
 
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
-from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse_message
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Duplex, Link, NotAccepted, Unreachable, task_group
-from mcproxy.upstream.stateless.conversation import StatelessConversation, running
+from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
 UNTIL_STOPPED: Final = Timeouts(math.inf, math.inf)
@@ -60,7 +60,7 @@ class SharedPipe:
 
 
 @asynccontextmanager
-async def shared(pipe: Duplex) -> AsyncIterator[SharedPipe]:
+async def shared_pipe(pipe: Duplex) -> AsyncIterator[SharedPipe]:
     async with task_group() as tasks:
         it = SharedPipe(pipe)
         tasks.start_soon(it.run)
@@ -126,12 +126,12 @@ class PipeProbe:
 
 
 @asynccontextmanager
-async def connected(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
+async def stateless_over_pipe(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
     """A link to the server that answered the probe. Raises Older, Unreachable or PeerGone, as `PipeProbe.identity`."""
     conversation = StatelessConversation(context, probe.identity(), pipe.send, sends_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_read_messages, pipe, conversation)
-        async with running(conversation):
+        async with listening(conversation):
             yield conversation
 
 
@@ -142,7 +142,7 @@ async def _read_messages(pipe: Duplex, conversation: StatelessConversation) -> N
 async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequests) -> None:
     def receive(data: bytes) -> None:
         try:
-            message = parse(data)
+            message = parse_message(data)
         except InvalidMessage as invalid:
             context.count_junk()
             if invalid.id is not None:

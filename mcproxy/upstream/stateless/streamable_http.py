@@ -34,7 +34,7 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Response,
     encode_whole,
-    parse,
+    parse_message,
 )
 from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import METHODS, Kind, Subject, row_of
@@ -49,11 +49,11 @@ from mcproxy.upstream.requester import (
     Requester,
     connection_pool,
     quotable,
-    read,
+    read_body,
     read_prefix,
 )
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
-from mcproxy.upstream.stateless.conversation import StatelessConversation, running
+from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
 
@@ -68,7 +68,7 @@ _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", 
 
 
 @asynccontextmanager
-async def connected(context: LinkContext, timeout: float) -> AsyncIterator[Link]:
+async def stateless_over_http(context: LinkContext, timeout: float) -> AsyncIterator[Link]:
     """A link to a server that answers the probe within `timeout` seconds, and speaks this era.
 
     Raises Older, Unreachable or Rejected.
@@ -77,7 +77,7 @@ async def connected(context: LinkContext, timeout: float) -> AsyncIterator[Link]
     async with connection_pool(context) as http, task_group() as tasks:
         posts = _Posts(context, Requester(http, context))
         link = _Stateless(context, posts, await _probed(posts, timeout), tasks)
-        async with running(link.conversation):
+        async with listening(link.conversation):
             yield link
 
 
@@ -122,7 +122,7 @@ class _Posts:
     async def read_refusal(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> bytes:
         """The body of an HTTP error; one that is an event stream is taken by `receive`, and returned empty."""
         if response.content_type == JSON:
-            return await read(response, self.limit)
+            return await read_body(response, self.limit)
         if response.content_type == EVENTS:
             await self.take_events(response, receive)
             return b""
@@ -169,7 +169,7 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
         return await _first_refusal(posts, response, body, answers)
     match response.content_type:
         case "application/json":
-            receive(await read(response, posts.limit))
+            receive(await read_body(response, posts.limit))
         case "text/event-stream":
             await posts.take_events(response, receive)
         case _:
@@ -241,7 +241,7 @@ class _Stateless:
             if not response.ok:
                 await self._refused(response, message)
             elif response.content_type == JSON:
-                self.conversation.receive(await read(response, self._posts.limit), message.id)
+                self.conversation.receive(await read_body(response, self._posts.limit), message.id)
             else:
                 await self._posts.take_events(response, partial(self._receive, message.id))
             if not self.conversation.settled(message.id):
@@ -287,6 +287,6 @@ def _lacks_headers(call: Call, outcome: Failed) -> bool:
 
 def _parsed(data: bytes) -> Message | None:
     try:
-        return parse(data)
+        return parse_message(data)
     except InvalidMessage:
         return None

@@ -13,7 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from mcproxy.access.keys import digest
+from mcproxy.access.keys import key_digest
 from mcproxy.access.oauth.issuers import KeysUnavailable
 from mcproxy.access.oauth.tokens import InsufficientScope, InvalidToken, Tokens
 from mcproxy.call.identity import Principal
@@ -49,7 +49,7 @@ class Bench:
         self.now = float(NOW)
 
     async def __call__(self, token: str, here: str = HERE) -> Principal:
-        return (await self.tokens.verified(token, digest(token), lambda audience: audience == here)).principal
+        return (await self.tokens.verified(token, key_digest(token), lambda audience: audience == here)).principal
 
 
 @asynccontextmanager

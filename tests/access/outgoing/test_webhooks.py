@@ -14,7 +14,13 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed, may_be_repeated, retry_after, signature
+from mcproxy.access.outgoing.webhooks import (
+    SignedWebhook,
+    WebhookFailed,
+    may_be_repeated,
+    retry_after,
+    signature_headers,
+)
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings.access.webhook import WebhookSettings
 from tests.timeouts import GUARD
@@ -63,12 +69,12 @@ async def test_a_request_is_signed_so_that_its_service_can_tell_who_sent_what_an
 
 
 def test_another_body_time_id_or_secret_has_another_signature() -> None:
-    one = signature(SECRET, b"{}", 1.0, "1")["webhook-signature"]
+    one = signature_headers(SECRET, b"{}", 1.0, "1")["webhook-signature"]
     others = [
-        signature(SECRET, b"[]", 1.0, "1"),
-        signature(SECRET, b"{}", 2.0, "1"),
-        signature(SECRET, b"{}", 1.0, "2"),
-        signature(SECRET + "x", b"{}", 1.0, "1"),
+        signature_headers(SECRET, b"[]", 1.0, "1"),
+        signature_headers(SECRET, b"{}", 2.0, "1"),
+        signature_headers(SECRET, b"{}", 1.0, "2"),
+        signature_headers(SECRET + "x", b"{}", 1.0, "1"),
     ]
     assert one not in [other["webhook-signature"] for other in others]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.catalog.search.signatures import MAX_PARAMETERS, MAX_SUMMARY, MAX_TYPE, abridged, signature, summary
+from mcproxy.catalog.search.signatures import MAX_PARAMETERS, MAX_SUMMARY, MAX_TYPE, first_words, signature, summary
 from mcproxy.protocol.jsonrpc import raw
 
 
@@ -103,12 +103,12 @@ def test_a_long_description_ends_with_a_sentence_or_a_word() -> None:
     assert line(
         description="One sentence that says a lot. " + "and more " * 50
     ) == "t() - One sentence that says a lot."[:0] + (
-        "t() - " + abridged("One sentence that says a lot. " + "and more " * 50, MAX_SUMMARY)
+        "t() - " + first_words("One sentence that says a lot. " + "and more " * 50, MAX_SUMMARY)
     )
-    assert abridged("A sentence of forty characters in a text. " + "word " * 50, 60) == (
+    assert first_words("A sentence of forty characters in a text. " + "word " * 50, 60) == (
         "A sentence of forty characters in a text."
     )
-    assert abridged("word " * 50, 12) == "word word ..."
+    assert first_words("word " * 50, 12) == "word word ..."
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.views.merging import merge
-from mcproxy.catalog.views.offers import agreed, capabilities, relayed
+from mcproxy.catalog.views.offers import agreed_extensions, capabilities, relayed
 from mcproxy.protocol.eras import (
     V2024_11_05,
     V2025_06_18,
@@ -99,9 +99,9 @@ def test_a_handshake_settles_on_the_extensions_that_both_sides_declare() -> None
     offered: dict[str, Raw] = {"tools": raw({}), "extensions": raw({"io.a/x": {}, "io.b/y": {}})}
     declared = {"extensions": raw({"io.b/y": {}, "io.c/z": {}})}
     old, new = (Caller(ANONYMOUS, version, declared) for version in (V2025_11_25, V2026_07_28))
-    assert agreed(offered, old) == {"tools": raw({}), "extensions": raw({"io.b/y": {}})}
-    assert agreed(offered, new) == offered
-    assert agreed(offered, Caller(ANONYMOUS, V2025_11_25)) == {"tools": raw({})}
+    assert agreed_extensions(offered, old) == {"tools": raw({}), "extensions": raw({"io.b/y": {}})}
+    assert agreed_extensions(offered, new) == offered
+    assert agreed_extensions(offered, Caller(ANONYMOUS, V2025_11_25)) == {"tools": raw({})}
 
 
 def test_malformed_capabilities_are_left_out() -> None:
@@ -158,4 +158,4 @@ def test_skills_reach_every_client_whatever_it_declares() -> None:
     declaring = identity({"extensions": {SKILLS: {}, "io.x/novel": {}}})
     passing = relayed(declaring, V2025_11_25, owned=False).capabilities
     assert msgspec.json.decode(passing["extensions"]) == {SKILLS: {}}
-    assert msgspec.json.decode(agreed(passing, Caller(ANONYMOUS, V2025_11_25))["extensions"]) == {SKILLS: {}}
+    assert msgspec.json.decode(agreed_extensions(passing, Caller(ANONYMOUS, V2025_11_25))["extensions"]) == {SKILLS: {}}

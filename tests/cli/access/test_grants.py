@@ -13,7 +13,7 @@ import pytest
 
 from mcproxy.cli.access.grants import list_grants, login, logout
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration.loading import read
+from mcproxy.configuration.loading import load_configuration
 from mcproxy.settings import Settings
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
@@ -29,7 +29,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(folder: Path, server: Authorization, **proxy: str) -> Settings:
     config = folder / "mcproxy.json"
     config.write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "oauth": {}}}, "proxy": proxy}))
-    return read(config).settings
+    return load_configuration(config).settings
 
 
 async def nothing(seconds: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mcproxy.access.keys import KeyRing, digest
+from mcproxy.access.keys import KeyRing, key_digest
 from mcproxy.cli.commands import main
 from mcproxy.configuration.loading import load
 
@@ -30,7 +30,7 @@ def test_what_is_printed_makes_a_configuration_in_which_the_key_is_good(
     file.write_text(snippet)
     authentication = load(file, {}).access.authentication
     assert authentication.required
-    holder = KeyRing(authentication.keys).find(digest(key))
+    holder = KeyRing(authentication.keys).find(key_digest(key))
     assert holder is not None
     assert (holder.principal.name, holder.principal.roles) == ("ci-bot", frozenset({"reader", "writer"}))
     assert holder.expires is not None
@@ -49,7 +49,7 @@ def test_programs_get_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("keys", "add", "ci-bot", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     (entry,) = document["access"]["authentication"]["keys"]["ci-bot"]
-    assert entry == {"sha256": digest(document["key"]).hex()}
+    assert entry == {"sha256": key_digest(document["key"]).hex()}
 
 
 @pytest.mark.parametrize("arguments", [["a b"], [""], ["a:b"], ["../x"], ["ok", "--expires-in", "soon"], ["-x"]])

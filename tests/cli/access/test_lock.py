@@ -15,11 +15,11 @@ from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cli.access.lock import LockMode, lock
-from mcproxy.cli.reports import connect
+from mcproxy.cli.reports import connect_and_report
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration import loading
 from mcproxy.configuration.loading import load
-from mcproxy.configuration.lock import read
+from mcproxy.configuration.lock import read_lock
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -72,11 +72,11 @@ async def test_what_a_person_should_look_at_is_printed_with_where_and_why(
     (config.parent / "kind").write_text(json.dumps(EVIL))
     assert await done(config, LockMode.WRITE)
     assert "look at this: up: tool 'push': description: names files that hold secrets" in capsys.readouterr().err
-    await connect(loading.read(config, {}), as_json=True, must_connect=True)
+    await connect_and_report(loading.load_configuration(config, {}), as_json=True, must_connect=True)
     out = capsys.readouterr().out
     (report,) = json.loads(out[out.rindex("\n[") :])
     assert report["findings"][0].startswith("up: tool 'push': description: names files that hold secrets")
-    await connect(loading.read(config, {}), as_json=False, must_connect=True)
+    await connect_and_report(loading.load_configuration(config, {}), as_json=False, must_connect=True)
     assert "look at this: up: tool 'push'" in capsys.readouterr().err
 
 
@@ -122,8 +122,8 @@ async def test_a_check_fails_and_says_in_words_what_changed(config: Path, capsys
 
 async def test_a_server_that_is_away_keeps_what_was_approved_of_it_and_fails_the_check(config: Path) -> None:
     assert await done(config, LockMode.WRITE)
-    approved = read(config.parent / "mcproxy.lock")
+    approved = read_lock(config.parent / "mcproxy.lock")
     send_away(config)
     assert not await done(config, LockMode.CHECK)
     assert not await done(config, LockMode.WRITE)
-    assert read(config.parent / "mcproxy.lock") == approved
+    assert read_lock(config.parent / "mcproxy.lock") == approved

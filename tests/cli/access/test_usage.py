@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.access.usage import offered, usage
+from mcproxy.cli.access.usage import locked_tools, usage
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.settings import Settings
 from tests.access.audit.test_usage import line
@@ -36,7 +36,7 @@ def asked(settings: Settings, by: str = "principal,tool", since: str | None = No
 
 def idle(settings: Settings, folder: Path = NOWHERE) -> list[tuple[str, str]]:
     """The tools that could have been called."""
-    return [(upstream, name) for upstream, name, _ in offered(settings, folder)]
+    return [(upstream, name) for upstream, name, _ in locked_tools(settings, folder)]
 
 
 def test_rows_come_as_tabs_with_a_total(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli.running.through import settings_for
-from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.loading import Configuration, load_configuration
 
 KEYS = "access: {authentication: {keys: {me: [{sha256: %s}]}%s}}\n"
 
@@ -16,7 +16,7 @@ KEYS = "access: {authentication: {keys: {me: [{sha256: %s}]}%s}}\n"
 def configured(folder: Path, text: str = "") -> Configuration:
     path = folder / "mcproxy.yaml"
     path.write_text("mcpServers: {a: {command: x}}\n" + text)
-    return read(path, {})
+    return load_configuration(path, {})
 
 
 @pytest.fixture(autouse=True)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.setup.files import read, write
+from mcproxy.cli.setup.files import existing_text, write
 from mcproxy.configuration.problems import ConfigurationError
 
 
 def test_a_new_file_is_for_its_owner_alone_and_its_folders_are_made(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b.json"
-    assert read(path) is None
+    assert existing_text(path) is None
     write(path, "x\r\n")
-    assert read(path) == "x\r\n", "line ends stay as they are"
+    assert existing_text(path) == "x\r\n", "line ends stay as they are"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -28,7 +28,7 @@ def test_nothing_is_left_behind_where_a_file_cannot_be_replaced(tmp_path: Path) 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        read(tmp_path)
+        existing_text(tmp_path)
     (tmp_path / "x").write_bytes(b"\xff")
     with pytest.raises(ConfigurationError, match="is not UTF-8"):
-        read(tmp_path / "x")
+        existing_text(tmp_path / "x")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.cli.commands import main
-from mcproxy.cli.setup.importing import summary
+from mcproxy.cli.setup.importing import import_summary
 from mcproxy.configuration.hosts.importing import Imported
 from mcproxy.configuration.loading import load
 
@@ -59,7 +59,7 @@ def test_to_stdout_the_variables_are_named_and_nothing_is_written(
 
 def test_a_server_that_wants_a_login_comes_with_the_command_for_it() -> None:
     servers: dict[str, dict[str, object]] = {"a b": {"url": "https://a", "oauth": {}}, "kid": {"command": "x"}}
-    said = summary(Imported(servers=servers), None)
+    said = import_summary(Imported(servers=servers), None)
     assert said[-1] == "  mcproxy login 'a b'"
 
 

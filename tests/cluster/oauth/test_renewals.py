@@ -18,7 +18,7 @@ from mcproxy.cluster.hop import Hops
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import Member, chosen
 from mcproxy.cluster.oauth import renewals as module
-from mcproxy.cluster.oauth.grants import SharedGrants, digest
+from mcproxy.cluster.oauth.grants import SharedGrants, opaque_name
 from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION, Renewals
 from mcproxy.cluster.store import redis_store
 from mcproxy.cluster.store.protocol import Store
@@ -99,7 +99,7 @@ async def peers(
         known = {peer.sealer.label: peer.circle.present[peer.sealer.label] for peer in made}
         for peer in made:
             peer.circle.present.update(known)
-        home = chosen(f"grant {digest(*KEY)}", "abc")
+        home = chosen(f"grant {opaque_name(*KEY)}", "abc")
         yield sorted(made, key=lambda peer: peer.sealer.label != home)
 
 
@@ -189,7 +189,7 @@ async def test_a_home_that_cannot_be_reached_or_leaves_is_replaced_by_the_next()
 async def test_the_claim_of_a_live_replica_holds_and_that_of_one_that_is_gone_ends_after_a_while() -> None:
     async with running() as (server, store, (home, b, _)):
         grant = await logged_in(home.flow)
-        claim = f"renewal:{digest(*KEY)}"
+        claim = f"renewal:{opaque_name(*KEY)}"
         await store.put(claim, b.circle.own.encode(), 60)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(home.renew, grant)
@@ -267,7 +267,7 @@ async def test_r65_a_replica_that_hangs_up_does_not_break_off_what_the_home_rede
 async def test_a_replica_that_stops_waits_for_no_other() -> None:
     async with running() as (server, store, (home, b, _)):
         grant = await logged_in(home.flow)
-        await store.put(f"renewal:{digest(*KEY)}", b.circle.own.encode(), 60)
+        await store.put(f"renewal:{opaque_name(*KEY)}", b.circle.own.encode(), 60)
         refused: list[TokenUnavailable] = []
 
         async def renew() -> None:
@@ -295,7 +295,7 @@ async def disagreeing(
     with anyio.fail_after(GUARD):
         async with (
             proxy.serving() as url,
-            redis_store.connected(url, GUARD) as store,
+            redis_store.opened_store(url, GUARD) as store,
             authorization() as server,
             peers(server, store) as made,
         ):

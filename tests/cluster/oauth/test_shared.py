@@ -20,10 +20,10 @@ import pytest
 from mcp import Client
 from redis.asyncio import Redis
 
-from mcproxy.access.keys import digest as key_digest
+from mcproxy.access.keys import key_digest as key_digest
 from mcproxy.cluster.members import chosen
-from mcproxy.cluster.oauth.grants import SharedGrants, digest
-from mcproxy.cluster.store.redis_store import connected
+from mcproxy.cluster.oauth.grants import SharedGrants, opaque_name
+from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.login.links import ConnectLinks
 from mcproxy.sealing import Sealer
 from mcproxy.settings.upstreams.oauth import OAuthSettings
@@ -81,7 +81,7 @@ async def three(
 
 @asynccontextmanager
 async def shared(redis: RedisServer) -> AsyncIterator[SharedGrants]:
-    async with connected(redis.url, GUARD) as store:
+    async with opened_store(redis.url, GUARD) as store:
         yield SharedGrants(store, Sealer(SECRET.encode()))
 
 
@@ -139,7 +139,7 @@ def home_of(replicas: Sequence[Gateway], key: GrantKey) -> Gateway:
     """The replica that renews a grant; each replica's log names the others alone."""
     heard = [set(re.findall(r'"replica": ?"(\w+)"', str(one.log))) for one in replicas]
     labels = set.union(*heard)
-    home = chosen(f"grant {digest(*key)}", labels)
+    home = chosen(f"grant {opaque_name(*key)}", labels)
     return next(one for one, others in zip(replicas, heard, strict=True) if home not in others)
 
 

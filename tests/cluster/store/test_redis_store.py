@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from mcproxy.cluster.store.protocol import START, StoreUnavailable, follows
-from mcproxy.cluster.store.redis_store import connected
+from mcproxy.cluster.store.redis_store import opened_store
 from tests.cluster.conftest import RedisServer
 from tests.timeouts import GUARD
 
@@ -29,7 +29,7 @@ async def test_a_server_that_hangs_fails_in_the_time_that_it_was_given_and_serve
 ) -> None:
     await redis_server.start()
     assert redis_server.process is not None
-    async with connected(redis_server.url, 0.5) as store:
+    async with opened_store(redis_server.url, 0.5) as store:
         await _done(lambda: store.put("key", b"value", 600))
         os.kill(redis_server.process.pid, signal.SIGSTOP)
         began = time.monotonic()
@@ -43,7 +43,7 @@ async def test_a_server_that_hangs_fails_in_the_time_that_it_was_given_and_serve
 async def test_a_server_that_is_not_there_is_unavailable_and_one_that_comes_back_is_used(
     redis_server: RedisServer,
 ) -> None:
-    async with connected(redis_server.url, GUARD) as store:
+    async with opened_store(redis_server.url, GUARD) as store:
         with pytest.raises(StoreUnavailable):
             await store.get("key")
         await redis_server.start()
@@ -57,7 +57,7 @@ async def test_a_server_that_is_not_there_is_unavailable_and_one_that_comes_back
 
 async def test_a_stream_that_was_lost_and_begun_again_does_not_follow_the_one_before(redis_server: RedisServer) -> None:
     await redis_server.start()
-    async with connected(redis_server.url, GUARD) as store:
+    async with opened_store(redis_server.url, GUARD) as store:
         position = await store.append("stream", b"one", 10)
         redis_server.stop()
         await redis_server.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents.parsing import parse
+from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import follow
 from mcproxy.configuration.hosts.connecting import CannotConnect, Program, Running, connect, entry
 from mcproxy.configuration.hosts.dialects import host_servers
@@ -31,7 +31,7 @@ def test_the_gateway_is_put_into_a_host_s_file_and_taken_out_to_the_byte(name: s
     before = (FILES[path.suffix] % ".".join(host.servers)).replace("\n", ending)
     done, after = connect(name, host, str(path), before, "mcproxy", entry(host, PROGRAM))
     assert {line for line in before.split(ending) if "}" not in line} <= set(after.split(ending))
-    servers = follow(parse(after, str(path)), host.servers).members
+    servers = follow(parse_document(after, str(path)), host.servers).members
     assert servers["mcproxy"].plain == entry(host, PROGRAM)
     assert done.undone(after) == before
 
@@ -40,7 +40,7 @@ def test_the_gateway_is_put_into_a_host_s_file_and_taken_out_to_the_byte(name: s
 def test_a_file_that_was_not_there_goes_again(name: str) -> None:
     host, path = HOSTS[name], file_of(name)
     done, after = connect(name, host, str(path), None, "mcproxy", entry(host, PROGRAM))
-    assert follow(parse(after, str(path)), (*host.servers, "mcproxy")).plain == entry(host, PROGRAM)
+    assert follow(parse_document(after, str(path)), (*host.servers, "mcproxy")).plain == entry(host, PROGRAM)
     assert done.undone(after) is None
 
 
@@ -48,7 +48,7 @@ def test_a_file_that_was_not_there_goes_again(name: str) -> None:
 def test_an_entry_is_understood_by_what_imports_the_host_s_files(name: str) -> None:
     host, path = HOSTS[name], file_of(name)
     _, after = connect(name, host, str(path), None, "mcproxy", entry(host, PROGRAM))
-    (server,) = host_servers(parse(after, str(path)), Path("/p"))
+    (server,) = host_servers(parse_document(after, str(path)), Path("/p"))
     assert server.members["command"].plain == "/bin/mcproxy"
     assert server.members["args"].plain == ["serve", "--stdio"]
     assert server.members["env"].plain == {"PATH": "/bin"}

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from mcproxy.access.identity import Identity, NotIdentified
-from mcproxy.access.keys import digest
+from mcproxy.access.keys import key_digest
 from mcproxy.call.clients import ListChanged
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.http import server as http
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 ANN, BOB = {"Authorization": "Bearer anns-key"}, {"Authorization": "Bearer bobs-key"}
 KEYS = Authentication.model_validate(
-    {"keys": {name: [{"sha256": digest(f"{name}s-key").hex()}] for name in ("ann", "bob")}}
+    {"keys": {name: [{"sha256": key_digest(f"{name}s-key").hex()}] for name in ("ann", "bob")}}
 )
 PATHS = ("/mcp", "/mcp/", "/servers/up/mcp", "/servers/unknown/mcp")
 
@@ -405,7 +405,7 @@ LISTEN = modern.request(1, "subscriptions/listen", {"notifications": {}})
 
 def keys(**roles: list[str]) -> Authentication:
     """Keys of those named, with their roles."""
-    entries = {name: [{"sha256": digest(f"{name}s-key").hex(), "roles": given}] for name, given in roles.items()}
+    entries = {name: [{"sha256": key_digest(f"{name}s-key").hex(), "roles": given}] for name, given in roles.items()}
     return Authentication.model_validate({"keys": entries})
 
 

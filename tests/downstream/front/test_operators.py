@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from mcproxy.access.identity import Identified
-from mcproxy.access.keys import digest
+from mcproxy.access.keys import key_digest
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.operators import for_operators
 from mcproxy.http import server
@@ -23,7 +23,7 @@ KEYS = {"olga": "mcp_olga", "paul": "mcp_paul", "rosa": "mcp_rosa"}
 
 
 def settings(*, open_to_all: bool = False) -> Settings:
-    hashes = {name: digest(key).hex() for name, key in KEYS.items()}
+    hashes = {name: key_digest(key).hex() for name, key in KEYS.items()}
     keys = {
         "olga": [{"sha256": hashes["olga"], "roles": ["operator"]}],
         "paul": [{"sha256": hashes["paul"], "roles": ["reader"]}],

@@ -15,7 +15,7 @@ from mcproxy.downstream.handshake.session_ids import Handshake, UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import read
+from mcproxy.downstream.io.inbound import read_inbound
 from mcproxy.protocol.jsonrpc import InvalidMessage
 from mcproxy.protocol.methods import CANCELLED, INITIALIZED, METHODS, PROGRESS
 from mcproxy.settings import LimitSettings
@@ -59,7 +59,7 @@ async def converse(sent: list[Any]) -> list[Any]:
         pipe = HandshakePipe(context, sessions, "stdio", ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
         for message in sent:
             try:
-                await pipe.receive(read(json.dumps(message).encode()))
+                await pipe.receive(read_inbound(json.dumps(message).encode()))
             except InvalidMessage:
                 continue
         if pipe.session is not None:
@@ -73,7 +73,7 @@ async def converse(sent: list[Any]) -> list[Any]:
 
 async def come_and_go(context: TransportContext, sessions: SessionStore) -> None:
     pipe = HandshakePipe(context, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
-    await pipe.receive(read(json.dumps(initialize()).encode()))
+    await pipe.receive(read_inbound(json.dumps(initialize()).encode()))
     assert pipe.session is not None
     pipe.end()
 

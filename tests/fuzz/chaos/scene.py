@@ -15,7 +15,7 @@ import aiohttp
 import anyio
 from anyio.abc import Process
 
-from mcproxy.access.keys import digest, make
+from mcproxy.access.keys import key_digest, make
 from mcproxy.protocol.eras import Era
 from tests.ports import free_port
 from tests.processes import descendants
@@ -178,7 +178,7 @@ class Scene:
             limits={"session_idle": 20},
         )
         keys = {
-            name: [{"sha256": digest(key).hex(), "roles": ["operator"] if name == "harness" else []}]
+            name: [{"sha256": key_digest(key).hex(), "roles": ["operator"] if name == "harness" else []}]
             for name, key in self.keys.items()
             if name not in self._revoked
         }

@@ -8,7 +8,7 @@ import pytest
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.search.ranking import STEP, ToolIndex, ToolText, terms_of
 from mcproxy.catalog.views.view import Shown, View
-from mcproxy.gateway.search.indexes import SLICE, SearchableView, SearchIndexes, text_of
+from mcproxy.gateway.search.indexes import SLICE, SearchableView, SearchIndexes, searched_text
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import tool
@@ -106,6 +106,6 @@ async def test_a_view_with_more_tools_than_are_kept_is_searched_all_the_same() -
 async def test_the_words_of_a_tool_are_those_that_its_callers_see() -> None:
     properties = {"repo": {"type": "string", "description": "Where."}, "limit": {}}
     entry = tool("git__log", title="Log", description="Shows.", inputSchema={"properties": properties})
-    assert text_of(Shown("git__log", "git", "log", raw(entry))) == ToolText(
+    assert searched_text(Shown("git__log", "git", "log", raw(entry))) == ToolText(
         "log", "Log", "Shows.", "repo limit", "Where.", "git"
     )

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from mcproxy.upstream.oauth.device import MAX_INTERVAL, MAX_LIFE, DeviceLogin, next_interval, polling, read, request
+from mcproxy.upstream.oauth.device import (
+    MAX_INTERVAL,
+    MAX_LIFE,
+    DeviceLogin,
+    device_request,
+    next_interval,
+    polling,
+    read_device_login,
+)
 from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 from mcproxy.upstream.oauth.registration import ClientIdentity
@@ -25,7 +33,9 @@ BEGUN = {
 def begun(status: int = 200, **changed: Any) -> DeviceLogin:
     body = json.dumps({**BEGUN, **changed}).encode()
     client = ClientIdentity("me")
-    return read(status, body, 1000.0, server=SERVER, client=client, resource="https://a.example", scopes=("read",))
+    return read_device_login(
+        status, body, 1000.0, server=SERVER, client=client, resource="https://a.example", scopes=("read",)
+    )
 
 
 def test_what_is_shown_and_what_is_asked_with_come_from_the_answer() -> None:
@@ -34,8 +44,8 @@ def test_what_is_shown_and_what_is_asked_with_come_from_the_answer() -> None:
     assert login.verification_uri_complete == "https://as.example/activate?c=1"
     assert (login.interval, login.expires_at) == (7, 1600)
     assert polling(login)["device_code"] == "d"
-    assert polling(login)["resource"] == request("https://a.example", ())["resource"] == "https://a.example"
-    assert request("https://a.example", ("read", "write"))["scope"] == "read write"
+    assert polling(login)["resource"] == device_request("https://a.example", ())["resource"] == "https://a.example"
+    assert device_request("https://a.example", ("read", "write"))["scope"] == "read write"
 
 
 def test_r44_the_device_code_is_not_shown() -> None:

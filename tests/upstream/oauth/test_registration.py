@@ -17,8 +17,8 @@ from mcproxy.upstream.oauth.registration import (
     configured,
     document,
     document_url,
-    read,
-    request,
+    read_registration,
+    registration_request,
 )
 
 LOOPBACK = "http://127.0.0.1:5/callback"
@@ -85,14 +85,14 @@ def test_a_gateway_without_an_https_url_of_its_own_publishes_no_document(public_
 
 
 def test_a_client_that_logs_in_by_code_is_registered_without_a_redirect() -> None:
-    wanted = request(server(registration_endpoint="https://as.example/register"), NO_REDIRECT, ())
+    wanted = registration_request(server(registration_endpoint="https://as.example/register"), NO_REDIRECT, ())
     assert wanted["redirect_uris"] == wanted["response_types"] == []
     assert "urn:ietf:params:oauth:grant-type:device_code" in str(wanted["grant_types"])
 
 
 @pytest.mark.parametrize(("redirect", "kind"), [(LOOPBACK, "native"), (WEB, "web")])
 def test_a_registration_says_of_what_kind_the_application_is(redirect: str, kind: str) -> None:
-    wanted = request(server(registration_endpoint="https://as.example/register"), redirect, ("a", "b"))
+    wanted = registration_request(server(registration_endpoint="https://as.example/register"), redirect, ("a", "b"))
     assert wanted["application_type"] == kind
     assert wanted["redirect_uris"] == [redirect]
     assert wanted["scope"] == "a b"
@@ -101,13 +101,13 @@ def test_a_registration_says_of_what_kind_the_application_is(redirect: str, kind
 
 def test_a_server_without_registration_is_reported_with_the_redirect_to_register() -> None:
     with pytest.raises(CannotRegister, match=r"oauth\.client\.id") as failed:
-        request(server(), WEB, ())
+        registration_request(server(), WEB, ())
     assert WEB in str(failed.value)
 
 
 def test_a_registration_is_good_for_its_redirect_and_until_its_secret_ends() -> None:
     answer = {"client_id": "c", "client_secret": "s", "client_secret_expires_at": 100}
-    client = read(msgspec.json.encode(answer), server(), LOOPBACK)
+    client = read_registration(msgspec.json.encode(answer), server(), LOOPBACK)
     assert client == ClientIdentity("c", "s", method="client_secret_basic", redirect_uris=(LOOPBACK,), expires_at=100)
     assert client.serves(LOOPBACK, 99)
     assert not client.serves(LOOPBACK, 100)
@@ -117,4 +117,4 @@ def test_a_registration_is_good_for_its_redirect_and_until_its_secret_ends() -> 
 @pytest.mark.parametrize("answer", [b"", b"{}", b'{"client_id": 7}', b"\xff"])
 def test_an_answer_without_an_identity_is_none(answer: bytes) -> None:
     with pytest.raises(CannotRegister, match=r"as\.example"):
-        read(answer, server(), LOOPBACK)
+        read_registration(answer, server(), LOOPBACK)
