@@ -47,7 +47,10 @@ def joined_instructions(
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """How much of `room` each gets: as much as it wants, or what is left by turns; what one leaves, others get."""
+    """How much of `room` each gets: all that it wants, or an equal part of the rest; what one leaves, others get.
+
+    Counts what its caller counts: characters, or bytes. Without room each gets 0.
+    """
     given = [0] * len(wanted)
     left = max(0, room)
     by_size = sorted(range(len(wanted)), key=lambda index: wanted[index])

@@ -109,4 +109,5 @@ def test_shares_fill_the_room_and_nobody_gets_more_than_it_wants(wanted: list[in
     given_ = shares(wanted, room)
     assert sum(given_) == min(sum(wanted), room) or sum(given_) > room - len(wanted)
     assert sum(given_) <= room
+    assert given_ == wanted or sum(wanted) > room
     assert all(mine <= want for mine, want in zip(given_, wanted, strict=True))

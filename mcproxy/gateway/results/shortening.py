@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from mcproxy.catalog.instructions import shares
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw, size_of
 
@@ -70,16 +71,6 @@ def compact(value: Raw) -> Raw:
         return Raw(msgspec.json.format(value, indent=-1))
     except (msgspec.MsgspecError, RecursionError):
         return value
-
-
-def shares(sizes: Sequence[int], room: int) -> list[int]:
-    """Bytes for each of several texts, `room` together: short ones get what they need, the others equal parts."""
-    given = [0] * len(sizes)
-    left, order = room, sorted(range(len(sizes)), key=lambda index: sizes[index])
-    for done, index in enumerate(order):
-        given[index] = min(sizes[index], max(0, left) // (len(order) - done))
-        left -= given[index]
-    return given
 
 
 def head_and_tail(text: bytes, room: int) -> tuple[bytes, bytes]:

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy.catalog.arguments import subschemas
+from mcproxy.catalog.instructions import shares
 from mcproxy.concurrency.turns import Steps
-from mcproxy.gateway.results.shortening import shares
 from mcproxy.protocol.jsonrpc import InvalidMessage, may_hold, parse_object, raw
 
 MAX_ITEMS: Final = 100_000

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.gateway.results.shortening import block_of, boundary, ends, head_and_tail, shares, with_text
+from mcproxy.gateway.results.shortening import block_of, boundary, ends, head_and_tail, with_text
 from mcproxy.protocol.jsonrpc import raw
 
 
@@ -30,15 +30,6 @@ def test_pieces_that_follow_each_other_are_the_whole(text: str, cuts: list[int])
     assert b"".join(pieces) == data
     for piece in pieces:
         piece.decode()
-
-
-@given(st.lists(st.integers(0, 1000), max_size=6), st.integers(0, 2000))
-def test_shares_are_what_is_needed_or_equal_parts_of_what_is_left(sizes: list[int], room: int) -> None:
-    given = shares(sizes, room)
-    assert sum(given) <= max(room, 0)
-    assert all(share <= size for share, size in zip(given, sizes, strict=True))
-    if sum(sizes) <= room:
-        assert given == sizes
 
 
 def test_texts_are_those_of_text_blocks_and_of_embedded_resources() -> None:
