@@ -66,7 +66,7 @@ class MirroredParameter(msgspec.Struct, frozen=True):
 
 def encode_value(text: str) -> str:
     """`text` as a header value: as it is, or in Base64 where it would not arrive unchanged ("Value Encoding")."""
-    if _SAFE.fullmatch(text) and not _SENTINEL.fullmatch(text):
+    if _SAFE.fullmatch(text) and not (text.startswith(_SENTINEL_START) and _SENTINEL.fullmatch(text)):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
@@ -88,9 +88,13 @@ def decode_value(value: str) -> str | None:
 
 def standard_headers(version: str, row: Method, params: Params) -> dict[str, str]:
     """The headers that every request carries."""
+    return {VERSION: version, METHOD: row.name, **subject_headers(row, params)}
+
+
+def subject_headers(row: Method, params: Params) -> dict[str, str]:
+    """Of these, the one that says what the request is about, if it has one: mostly that alone differs."""
     name = mirrored_name(row, params)
-    mirrored = {} if name is None else {NAME: encode_value(name)}
-    return {VERSION: version, METHOD: row.name, **mirrored}
+    return {} if name is None else {NAME: encode_value(name)}
 
 
 def check_standard_headers(fields: HeaderValues, version: str, method: str, name: str | None) -> None:

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import asynccontextmanager, closing
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -27,6 +28,7 @@ from mcproxy.http.client import (
     Pool,
     ResponseTooLarge,
     origin,
+    write_fields,
     write_head,
 )
 from mcproxy.pending_requests import PeerGone
@@ -48,7 +50,7 @@ MAX_REDIRECTS: Final = 3
 AUTHORIZATIONS: Final = 3
 """How often a request is sent at the most: without a credential, with one, and with its successor."""
 MAX_KEPT_HEADS: Final = 256
-"""Rendered request heads that are kept for equal requests."""
+"""Heads that are kept for requests that have them alike but for the fields that vary."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
 """A longer head is not kept."""
 _REDIRECTS: Final = range(300, 400)
@@ -67,6 +69,8 @@ NamedHeaders = dict[str, tuple[str, str]]
 
 ExtraHeaders = tuple[tuple[str, str], ...]
 """The headers of one request, beside those of all requests of its link."""
+
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @asynccontextmanager
@@ -126,12 +130,16 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The head of a request, and its bytes."""
+    """The head of a request without the fields that vary, of these `names`, and its bytes."""
 
     method: str
     url: URL
     headers: ExtraHeaders
+    names: tuple[str, ...]
     written: bytes
+
+
+_NO_HEAD: Final = _Head("", URL(), (), (), b"")
 
 
 class Requester:
@@ -141,8 +149,8 @@ class Requester:
         self._http = http
         self._context = context
         self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(context.headers.items())}
-        self._heads: dict[tuple[str, URL, ExtraHeaders], bytes] = {}
-        self._last = _Head("", URL(), (), b"")
+        self._heads: dict[tuple[str, URL, ExtraHeaders, tuple[str, ...]], _Head] = {}
+        self._last = _NO_HEAD
         self._cookies: CookieJar | None = None
         self._generation = 0
         """Of the credential that requests carry (`LinkContext.authorization`)."""
@@ -150,27 +158,39 @@ class Requester:
         """The headers of that credential; they take precedence over the link's own."""
 
     def request(
-        self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None = None
+        self,
+        method: str,
+        url: URL,
+        headers: ExtraHeaders,
+        data: bytes | None = None,
+        varying: Mapping[str, str] = NO_FIELDS,
     ) -> Awaitable[UpstreamResponse]:
         """The response, its body not read. The caller releases it, or closes it.
 
+        `headers` are those that many requests have alike, `varying` those that each has with another value.
         Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect that is
         not followed, or where no token can be had: the call fails, and the link stands.
         """
         source = self._context.authorization
         if source is None:
-            return self._sent(method, url, headers, data, MAX_REDIRECTS)
-        return self._authorized(source, method, url, headers, data)
+            return self._sent(method, url, headers, varying, data, MAX_REDIRECTS)
+        return self._authorized(source, method, url, headers, varying, data)
 
     async def _authorized(
-        self, source: CredentialSource, method: str, url: URL, headers: ExtraHeaders, data: bytes | None
+        self,
+        source: CredentialSource,
+        method: str,
+        url: URL,
+        headers: ExtraHeaders,
+        varying: Mapping[str, str],
+        data: bytes | None,
     ) -> UpstreamResponse:
         """Sends a credential along; again with another, where the server refused that: it did nothing then (R4)."""
         again = AUTHORIZATIONS
         while True:
             credential = source.present() or await source.credential()
             generation = self._carry(source, credential)
-            response = await self._sent(method, url, headers, data, MAX_REDIRECTS)
+            response = await self._sent(method, url, headers, varying, data, MAX_REDIRECTS)
             if response.status not in AUTHENTICATION:
                 if source.on_trial:
                     source.accepted()
@@ -192,15 +212,20 @@ class Requester:
             self._generation = source.generation
             self._changing = _by_name(credential.headers.items())
             self._context.conceal(credential.secrets)
-            self._heads.clear()
-            self._last = _Head("", URL(), (), b"")
+            self._forget_heads()
         return self._generation
 
     async def _sent(
-        self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None, redirects: int
+        self,
+        method: str,
+        url: URL,
+        headers: ExtraHeaders,
+        varying: Mapping[str, str],
+        data: bytes | None,
+        redirects: int,
     ) -> UpstreamResponse:
         try:
-            answer = await self._http.request(method, url, self._head(method, url, headers), data)
+            answer = await self._http.request(method, url, self._head(method, url, headers, varying), data)
         except ConnectFailed as error:
             raise NotAccepted(
                 self._context.redact(f"no connection to {url.origin()}: {_connect_failure(error)}")
@@ -217,7 +242,7 @@ class Requester:
             return _uncompressed(response)
         response.close()
         self._check_redirect(response, target, redirects)
-        return await self._sent(method, target, headers, data, redirects - 1)
+        return await self._sent(method, target, headers, varying, data, redirects - 1)
 
     def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
         """Raises Rejected where the redirect is not to be followed."""
@@ -230,29 +255,32 @@ class Requester:
         if not redirects:
             raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
-    def _head(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
-        """The head as bytes; most requests of a link have the same as an earlier one."""
-        if self._cookies is not None or departing.get():
-            return self._written(method, url, headers)
-        last = self._last
-        if last.headers is headers and last.url is url and last.method == method:
-            return last.written
-        key = (method, url, headers)
+    def _head(self, method: str, url: URL, headers: ExtraHeaders, varying: Mapping[str, str]) -> bytes:
+        """The head as bytes: what most requests of a link have alike, and behind it the fields that vary."""
+        if traced := departing.get():
+            varying = {**varying, **traced}
+        names, head = tuple(varying) if varying else (), self._last
+        if not (head.headers is headers and head.names == names and head.url is url and head.method == method):
+            head = self._kept(method, url, headers, names)
+        return head.written + write_fields(varying) if names else head.written
+
+    def _kept(self, method: str, url: URL, headers: ExtraHeaders, names: tuple[str, ...]) -> _Head:
+        key = (method, url, headers, names)
         head = self._heads.get(key)
         if head is None:
-            head = self._written(method, url, headers)
-            if len(head) > MAX_KEPT_HEAD_BYTES:
+            head = _Head(*key, self._written(*key))
+            if len(head.written) > MAX_KEPT_HEAD_BYTES or self._cookies is not None:
                 return head
             if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
             self._heads[key] = head
-        self._last = _Head(method, url, headers, head)
+        self._last = head
         return head
 
-    def _written(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
+    def _written(self, method: str, url: URL, headers: ExtraHeaders, names: tuple[str, ...]) -> bytes:
         fields = {**self._credentials(url), **self._own, **self._changing, **_by_name(headers)}
-        if traced := departing.get():
-            fields |= _by_name(traced.items())
+        for name in names:
+            fields.pop(name.lower(), None)
         return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> NamedHeaders:
@@ -271,6 +299,11 @@ class Requester:
 
         self._cookies = self._cookies or CookieJar()
         self._cookies.update_cookies_from_headers(answer.head.cookies, url)
+        self._forget_heads()
+
+    def _forget_heads(self) -> None:
+        self._heads.clear()
+        self._last = _NO_HEAD
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
         """The error for a response that is not MCP: its status and a short redacted quotation."""

@@ -1,20 +1,23 @@
-"""The twin of `mcproxy.upstream.requester`: what is said of servers that cannot be reached."""
+"""The twin of `mcproxy.upstream.requester`: heads of requests, and what is said of servers that cannot be reached."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from errno import ECONNREFUSED
 
 import anyio
 import pytest
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
+from mcproxy.http.client import ClientResponse, ConnectFailed
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
+from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import NotAccepted
-from mcproxy.upstream.requester import Requester, connection_pool
+from mcproxy.upstream.requester import ExtraHeaders, Requester, connection_pool
 from tests.ports import free_port
 from tests.timeouts import GUARD
 
@@ -55,3 +58,64 @@ async def test_r46_a_server_without_tls_is_told_as_that() -> None:
         tasks.cancel_scope.cancel()
     assert said.startswith(f"no connection to https://127.0.0.1:{port}: it does not speak TLS as we do: ")
     assert said.count("127.0.0.1") == 1
+
+
+class Recording:
+    """Satisfies `HttpConnections`: notes the heads of requests, and connects to nothing."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+
+    async def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> ClientResponse:
+        self.heads.append(head)
+        raise ConnectFailed(str(url)) from OSError(ECONNREFUSED, "refused")
+
+
+def recorded(headers: dict[str, str]) -> tuple[Recording, Requester]:
+    spec = UpstreamSettings(name="u", prefix="u", url="http://127.0.0.1/mcp", headers=headers)
+    http = Recording()
+    return http, Requester(http, LinkContext(spec, Metrics(CollectorRegistry()), lambda change: None))
+
+
+async def head_of(http: Recording, it: Requester, headers: ExtraHeaders, varying: Mapping[str, str]) -> bytes:
+    with pytest.raises(NotAccepted):
+        await it.request("POST", URL("http://127.0.0.1/mcp"), headers, b"{}", varying)
+    return http.heads[-1]
+
+
+OWN = {"X-Key": "1", "mcp-name": "configured", "Traceparent": "configured"}
+ALIKE: ExtraHeaders = (("Mcp-Method", "tools/call"),)
+REQUESTS: list[tuple[ExtraHeaders, dict[str, str], dict[str, str]]] = [
+    (ALIKE, {"Mcp-Name": "a"}, {}),
+    (ALIKE, {"Mcp-Name": "b"}, {}),
+    (ALIKE, {"Mcp-Name": "b", "Mcp-Param-Region": "eu"}, {}),
+    (ALIKE, {}, {}),
+    (ALIKE, {"Mcp-Name": "c"}, {"traceparent": "00-1"}),
+    (ALIKE, {}, {"traceparent": "00-2"}),
+    ((("Mcp-Method", "ping"),), {}, {"traceparent": "00-3"}),
+    (ALIKE, {"Mcp-Name": "a"}, {}),
+]
+
+
+async def test_a_head_that_is_kept_in_part_is_what_a_new_link_writes() -> None:
+    http, it = recorded(OWN)
+    for headers, varying, traced in [*REQUESTS, *reversed(REQUESTS)]:
+        token = departing.set(traced)
+        try:
+            head = await head_of(http, it, headers, varying)
+            assert head == await head_of(*recorded(OWN), headers, varying)
+        finally:
+            departing.reset(token)
+        fields = dict(line.split(": ") for line in head.decode().splitlines()[1:])
+        assert head.count(b"\r\n") == len(fields) + 1
+        expected = {name.lower(): value for name, value in [*OWN.items(), *headers, *varying.items(), *traced.items()]}
+        assert {name.lower(): value for name, value in fields.items()}.items() >= expected.items()
+
+
+async def test_a_field_that_varies_may_hold_no_more_than_another() -> None:
+    http, it = recorded({})
+    await head_of(http, it, ALIKE, {"Mcp-Name": "a"})
+    for varying in ({"Mcp-Name": "a\r\nX: b"}, {"Mcp-Name": "a\0"}, {"Mcp Name": "a"}):
+        with pytest.raises(NotAccepted, match="holds characters that no header may"):
+            await it.request("POST", URL("http://127.0.0.1/mcp"), ALIKE, b"{}", varying)
+    assert len(http.heads) == 1

@@ -7,7 +7,7 @@ asyncio loop. It returns a `ClientResponse` when the head has arrived; read it w
 Guarantees:
 - A request is sent twice only if its method is GET, HEAD, OPTIONS or DELETE, and nothing was answered to the first.
 - `ConnectFailed` means that nothing was sent; `ConnectionBroken`, that it is unknown what became of a request.
-- A header field never becomes two: `write_head` raises ValueError for what a line cannot hold (RFC 9110, section 5.5).
+- A header field never becomes two: to write what a line cannot hold raises ValueError (RFC 9110, section 5.5).
 - Cancelling a request closes its connection, unless the response is complete.
 - A body waits for its reader: beyond 256 KiB unread the server is made to wait. A paused connection is resumed
   whenever its reader takes, releases or closes; the table in `connection` says so.
@@ -18,7 +18,7 @@ response; idle connections are closed after 15 to 19 s. No redirects, cookies, p
 pipelining, and no time-outs but for connecting: cancel to stop waiting.
 """
 
-from mcproxy.http.client.heads import ResponseHead, write_head
+from mcproxy.http.client.heads import ResponseHead, write_fields, write_head
 from mcproxy.http.client.pool import ConnectFailed, Pool, origin
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken, ResponseTooLarge
 
@@ -30,5 +30,6 @@ __all__ = [
     "ResponseHead",
     "ResponseTooLarge",
     "origin",
+    "write_fields",
     "write_head",
 ]

@@ -14,7 +14,6 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import Raw
 from msgspec.structs import replace
 from yarl import URL
 
@@ -23,7 +22,7 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.http.client import ConnectionBroken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.headers import standard_headers
+from mcproxy.protocol.headers import standard_headers, subject_headers
 from mcproxy.protocol.jsonrpc import (
     HEADER_MISMATCH,
     ErrorResponse,
@@ -36,8 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     encode_whole,
     parse_message,
 )
-from mcproxy.protocol.memo import remember_short
-from mcproxy.protocol.methods import METHODS, Kind, Subject, row_of
+from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
@@ -59,9 +57,6 @@ from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_moder
 
 REFETCHED_PAGES: Final = 100
 """Pages of a list of tools that are read at most to find one definition."""
-MAX_KEPT_NAMES: Final = 1024
-MAX_KEPT_NAME_BYTES: Final = 256
-"""Bytes; the headers of a longer subject are not kept."""
 TRANSIENT: Final = frozenset({408, 425, 429})
 """Statuses that tell nothing of the server's era: the same request may succeed later."""
 _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
@@ -93,7 +88,12 @@ class _Posts:
 
     def post(self, request: Request, mirrored: Mapping[str, str]) -> Awaitable[HttpResponse]:
         """Raises NotAccepted, PeerGone or Rejected."""
-        return self._requester.request("POST", self._url, self._headers(request, mirrored), encode_whole(request))
+        row = row_of(request.method)
+        headers = _HEADERS.get(row.name) or _headers(row)
+        varying = subject_headers(row, request.params)
+        if mirrored:
+            varying |= mirrored
+        return self._requester.request("POST", self._url, headers, encode_whole(request), varying)
 
     async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
         """Hands over each message of a response, until it ends or breaks off, or `receive` returns True.
@@ -113,12 +113,6 @@ class _Posts:
         except ConnectionBroken:
             return  # As at an orderly end, what matters is whether the answer was there.
 
-    def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
-        key = row_of(request.method).subject_key
-        name = bytes(request.params.get(key, b"")) if key is not None else b""
-        headers = _subject_headers(name, request.method)
-        return (*headers, *mirrored.items()) if mirrored else headers
-
     async def read_refusal(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> bytes:
         """The body of an HTTP error; one that is an event stream is taken by `receive`, and returned empty."""
         if response.content_type == JSON:
@@ -132,13 +126,12 @@ class _Posts:
         return self._requester.rejection(response, await read_prefix(response) if body is None else body)
 
 
-# Most requests are about few subjects.
-@remember_short(MAX_KEPT_NAME_BYTES, MAX_KEPT_NAMES)
-def _subject_headers(name: bytes, method: str) -> ExtraHeaders:
-    """The headers of a request whose subject, if it has one, is `name` in JSON."""
-    row = row_of(method)
-    standard = standard_headers(LATEST, row, {} if row.subject_key is None else {row.subject_key: Raw(name)})
-    return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
+def _headers(row: Method) -> ExtraHeaders:
+    """The headers that all requests of a method have alike."""
+    return (*standard_headers(LATEST, row, {}).items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
+
+
+_HEADERS: Final = {name: _headers(row) for name, row in METHODS.items()}
 
 
 async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
