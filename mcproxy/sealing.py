@@ -13,11 +13,11 @@ import hmac
 import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE = 12
 _SEPARATOR = "."
@@ -110,8 +110,9 @@ class Sealer:
         except (binascii.Error, ValueError) as error:
             raise Unsealable("not sealed by this gateway") from error
         for keys in self._keys:
-            with suppress(ValueError, InvalidTag):
-                return keys, keys.cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
+            payload = keys.opened(purpose, sealed)
+            if payload is not None:
+                return keys, payload
         raise Unsealable("not sealed by this gateway")
 
 
@@ -120,13 +121,28 @@ class _DerivedKeys:
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
-        self.cipher = AESGCM(hashlib.sha256(b"mcproxy seal v1\0" + secret).digest())
         self._naming = hashlib.sha256(b"mcproxy name v1\0" + secret).digest()
         self._begun: dict[str, hashlib.blake2b] = {}
         """Digests of what comes before the payload, by purpose: those are few."""
 
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        # It takes 7 MiB, which a gateway whose clients are all stateless may never need.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(hashlib.sha256(b"mcproxy seal v1\0" + self.secret).digest())
+
+    def opened(self, purpose: str, sealed: bytes) -> bytes | None:
+        """The payload; None where it was not sealed under this key for this purpose."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
+        except (ValueError, InvalidTag):
+            return None
+
     def sealed(self, purpose: str, payload: bytes, nonce: bytes) -> str:
-        sealed = nonce + self.cipher.encrypt(nonce, payload, purpose.encode())
+        sealed = nonce + self._cipher.encrypt(nonce, payload, purpose.encode())
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def nonce(self, purpose: str, payload: bytes) -> bytes:

@@ -20,7 +20,7 @@ import typer
 from mcproxy import __version__
 from mcproxy.cli.options import Config, Json, Key, Url
 from mcproxy.cli.running.commands import register as register_running
-from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run
+from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run, unimportable
 from mcproxy.cli.setup.commands import register as register_setup
 from mcproxy.configuration.problems import ConfigurationError
 
@@ -89,6 +89,9 @@ def serve(
     """
     # Until it serves: what start-up makes is kept, and looking through it would take a quarter of the start.
     gc.disable()
+    with unimportable("rich"):
+        # It would import rich, 5 MiB, for tracebacks in colour, which are not what our logs have.
+        import structlog  # noqa: F401
     from mcproxy.cli import serving
     from mcproxy.configuration.loading import find
 

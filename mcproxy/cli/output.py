@@ -9,28 +9,26 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TextIO
 
 from mcproxy import __version__
 from mcproxy.cli.terminal import printable, printable_line
 from mcproxy.settings import Settings
 
 
-def stderr() -> Console:
-    return Console(stderr=True, highlight=False)
-
-
 def print_err(text: str, *, lines: bool = False) -> None:
     """Prints a line to stderr; `lines` says that its line breaks are meant, and not part of some name in it."""
-    stderr().print(Text(printable(text) if lines else printable_line(text)), soft_wrap=True)
+    _print(sys.stderr, text, lines=lines)
 
 
 def print_out(text: str, *, lines: bool = False) -> None:
     """Prints a line to stdout, or lines, as `print_err` does."""
-    _stdout().print(Text(printable(text) if lines else printable_line(text)), soft_wrap=True)
+    _print(sys.stdout, text, lines=lines)
+
+
+def _print(stream: TextIO, text: str, *, lines: bool) -> None:
+    stream.write((printable(text) if lines else printable_line(text)).expandtabs() + "\n")
+    stream.flush()
 
 
 def print_json(value: object) -> None:
@@ -40,16 +38,19 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    console = _stdout()
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         for row in rows:
             sys.stdout.write("\t".join(" ".join(printable(cell).split()) for cell in row) + "\n")
         sys.stdout.flush()
         return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(Text(printable_line(cell)) for cell in row))
-    console.print(table)
+    Console(highlight=False).print(table)
 
 
 def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
@@ -87,10 +88,6 @@ def key_header(settings: Settings) -> tuple[str, str] | None:
     if not authentication.keys:
         return None
     return (authentication.key_header, "") if authentication.key_header else ("Authorization", "Bearer ")
-
-
-def _stdout() -> Console:
-    return Console(highlight=False)
 
 
 def _endpoints(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import typer
 
@@ -81,6 +83,22 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         # The reader of the output is gone, as after `| head`: Typer knows what to do, but not in a group.
         raise first_of(broken) from None
     raise typer.Exit(code)
+
+
+@contextmanager
+def unimportable(name: str) -> Iterator[None]:
+    """Has `import name` fail meanwhile, for libraries that do without it, unless it was imported before.
+
+    None in `sys.modules` says so to Python ("The import system", the module cache).
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = cast(ModuleType, None)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def own_command() -> Sequence[str]:

@@ -15,7 +15,7 @@ import structlog
 from mcproxy import rlimits
 from mcproxy.app import App, running
 from mcproxy.cli.listening import obstacle
-from mcproxy.cli.output import banner, print_err, stderr, stdio_hint
+from mcproxy.cli.output import banner, print_err, stdio_hint
 from mcproxy.cli.runtime import ExitCode, own_command, run, set_up_logs
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.configuration.loading import Configuration, load_configuration
@@ -74,7 +74,7 @@ async def _serve_stdio(configuration: Configuration, load: Callable[[], Configur
 
 def _started(app: App, url: str, status_page: str | None) -> None:
     settings = app.settings
-    if stderr().is_terminal or settings.proxy.log_format == "console":
+    if sys.stderr.isatty() or settings.proxy.log_format == "console":
         print_err(banner(url, settings, status_page), lines=True)
     else:
         log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))

@@ -10,20 +10,21 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from anyio import to_thread
 from msgspec import Raw
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, LOG_MESSAGE, PROGRESS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 ELICITATION: Final = "elicitation"
 MAX_ATTEMPTS: Final = 5
@@ -45,7 +46,7 @@ class Terminal:
         self._console = console
         self._ask_line = ask_line
         self._bar: Progress | None = None
-        self._task = TaskID(0)
+        self._task: TaskID
 
     @property
     def capabilities(self) -> Params:
@@ -79,6 +80,8 @@ class Terminal:
             self._line(f"progress: {values.get('progress')}{of} {message}".rstrip())
             return
         if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
             columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
             self._bar = Progress(*columns, console=self._console, transient=True)
             self._task = self._bar.add_task("", total=None)
@@ -141,7 +144,7 @@ class Terminal:
         return line
 
     def _line(self, text: str) -> None:
-        self._console.print(Text(printable_line(text)), soft_wrap=True)
+        self._console.print(printable_line(text), soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 class _Declined(Exception):
@@ -193,7 +196,7 @@ def line_reader(console: Console) -> Prompt | None:
     """A prompt at the console; None where stdin or the console is no terminal."""
 
     def ask(prompt: str) -> str:
-        console.print(Text(prompt), end="")
+        console.print(prompt, end="", markup=False, emoji=False, highlight=False)
         line = sys.stdin.readline()
         if not line:
             raise EOFError

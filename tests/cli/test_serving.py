@@ -22,11 +22,14 @@ SERVER: Final = {"command": sys.executable, "args": ["-m", "tests.system.odd_ser
 FOR_FEATURES: Final = frozenset(
     {
         "aiohttp",  # pages for people, issuers, authorization servers, webhooks, cookies of upstreams
+        "cryptography",  # sealed: sessions of the handshake era, cursors, ids of tasks, grants
         "jinja2",  # pages
         "jwt",  # tokens
         "keyring",
         "opentelemetry",  # proxy.tracing
+        "pygments",
         "redis",  # cluster
+        "rich.console",  # tables and progress on a terminal; `rich` alone is looked for, and not found
         "snowballstemmer",  # discovery: search
         "yaml",  # a configuration in YAML
         "mcproxy.admin.approval_page",
