@@ -65,6 +65,7 @@ class Sealer:
             self._naming = self._keys[0]
 
     def seal(self, purpose: str, payload: bytes) -> str:
+        """A token of `payload`, another each time, which `open` opens for the same `purpose` alone."""
         return self._keys[0].sealed(purpose, payload, self._randomness(_NONCE))
 
     def seal_here(self, purpose: str, payload: bytes) -> str:

@@ -31,10 +31,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def make() -> str:
+    """A new key: a mark by which scanners of secrets know it, and random text."""
     return MARK + secrets.token_urlsafe(_BYTES)
 
 
 def key_digest(key: str) -> bytes:
+    """The SHA-256 of a key, 32 bytes: all that the configuration holds of it."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
@@ -45,6 +47,7 @@ class KeyRing:
         self._holders = {bytes.fromhex(key.sha256): _holder(name, key) for name, own in keys.items() for key in own}
 
     def find(self, hashed: bytes) -> Holder | None:
+        """The holder of the key with that SHA-256, one that has expired too; None where it is unknown."""
         return self._holders.get(hashed)
 
 

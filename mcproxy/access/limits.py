@@ -243,6 +243,7 @@ class Limits:
         return _NOTHING if resumes else found.grant
 
     def release(self, grant: Admission) -> None:
+        """Ends what `admit` admitted. Called once for each."""
         for applied in grant.running:
             count = applied.count
             count.running -= 1

@@ -59,6 +59,7 @@ class Pins:
         return f"it is not approved any more: {', '.join(_changes(approved, found))}"
 
     def approves_instructions(self, upstream: str, text: str | None) -> bool:
+        """Whether a server's instructions may be shown: there are none, or they are those that were approved."""
         return self._off or not text or text == self._lock.get(upstream, Approved()).instructions
 
 

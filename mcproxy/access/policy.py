@@ -209,6 +209,7 @@ class Policy:
         return kept
 
     def decide(self, roles: RoleSet, item: PolicyItem, arguments: Params) -> Decision:
+        """Whether holders of these roles may use an item with these arguments."""
         return self.verdict(roles, item).given(arguments)
 
     def _reaches(self, rules: Iterable[_PolicyRule], kind: Kind) -> bool:

@@ -64,9 +64,11 @@ class Reservation(msgspec.Struct, eq=False):
     """Whether it will not be used any more: what is left of it is given back."""
 
     def is_due(self, now: float) -> bool:
+        """Whether the store may be asked now: more may be there again, or something is to be given back."""
         return now >= self.retry_at or self.granted > self.wanted
 
     def set_limit(self, limit: int, rate: float, *, exact: bool) -> None:
+        """Takes over a limit of the settings and its rate; `exact` reserves no more than is needed."""
         self.limit, self.rate = limit, rate
         self.chunk = 0 if exact else max(1, math.ceil(limit / CHUNKS))
 

@@ -125,6 +125,7 @@ class Call(msgspec.Struct, frozen=True):
         return self.row.name
 
     def with_params(self, params: Params) -> Call:
+        """The same call with other params: its client, notes and caller are shared, not copied."""
         return replace(self, params=params)
 
 
@@ -170,6 +171,8 @@ class LoginNeed(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
+    """A call that failed. `error` is what the client is answered, an upstream's own as it came; `party` is at fault."""
+
     error: ErrorObject
     party: Party
     reason: Reason = Reason.PROTOCOL_ERROR

@@ -51,6 +51,8 @@ class ReferringClient(Client, Protocol):
 
 
 class ListChanged(msgspec.Struct, frozen=True):
+    """A list of that kind is another for some of its hearers: they are told to fetch it again."""
+
     kind: Kind
 
 
@@ -71,6 +73,7 @@ class ResourceUpdated:
 
     @property
     def told(self) -> Notification:
+        """The notification for its hearers (`notifications/resources/updated`), with the uri in their own names."""
         return Notification(RESOURCE_UPDATED, {**self.params, "uri": raw(self.uri)})
 
     @cached_property
@@ -115,7 +118,8 @@ class Listener(Protocol):
     def caller(self) -> Caller:
         """As of now: `log_level` follows `logging/setLevel`."""
 
-    def set_log_level(self, level: str) -> None: ...
+    def set_log_level(self, level: str) -> None:
+        """Sets the level of `caller` from which it is told log messages; nothing where those belong to requests."""
 
     def signal(self, change: Change) -> None:
         """Notes what the client has still to be told. Never blocks; equal changes coalesce; bounded."""

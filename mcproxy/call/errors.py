@@ -21,6 +21,7 @@ class McpError(Exception):
         self.reason = reason or Reason.PROTOCOL_ERROR
 
     def error(self) -> ErrorObject:
+        """What the client is answered with; `data` is encoded."""
         return ErrorObject(self.code, self.message, None if self.data is None else raw(self.data))
 
 

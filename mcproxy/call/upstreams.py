@@ -201,10 +201,12 @@ class Upstream(Protocol):
     """One upstream as the gateway sees it: a handler in the upstream's own names, and a state."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in the settings, which is unique."""
 
     @property
-    def status(self) -> UpstreamStatus: ...
+    def status(self) -> UpstreamStatus:
+        """Its state as of now."""
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         """Sends the call over the link that serves its caller, making one attempt to connect where there is none.

@@ -20,6 +20,7 @@ _tool = msgspec.json.Decoder(_Tool)
 
 
 def is_read_only(entry: Raw) -> bool:
+    """Whether the tool says of itself that it changes nothing (`readOnlyHint`, default false)."""
     return _annotations(entry).read_only
 
 

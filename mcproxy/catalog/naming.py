@@ -38,6 +38,7 @@ Permits = Callable[[Kind, str, Raw | None], bool]
 
 
 def to_all(kind: Kind, own: str, entry: Raw | None) -> bool:
+    """Permits everything (a `Permits`)."""
     return True
 
 
@@ -184,9 +185,11 @@ class Layout:
         return self._bare, uri
 
     def space(self, upstream: str) -> Space:
+        """The space of an upstream that it `shows`. Raises KeyError for another."""
         return self._by_upstream[upstream]
 
     def shows(self, upstream: str) -> bool:
+        """Whether any of that upstream is in this endpoint."""
         return upstream in self._by_upstream
 
     @cached_property

@@ -87,6 +87,7 @@ class Rewriter:
         return found.renamed
 
     def result(self, shape: Shape, result: Params) -> Params:
+        """A result of that shape in the names of the endpoint; the same object where nothing is another."""
         return _changed(self._shapes[shape], result)
 
     def request(self, request: InputRequest) -> InputRequest:
@@ -94,6 +95,7 @@ class Rewriter:
         return InputRequest(request.method, self.params(request.params))
 
     def params(self, params: Params) -> Params:
+        """Params of a request for input in the names of the endpoint; `messages` hold content."""
         return _changed(self._shapes[Shape.MESSAGES], params)
 
     def entry(self, kind: Kind, entry: Params, key: str) -> Params:

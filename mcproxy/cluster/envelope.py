@@ -49,11 +49,13 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def principal(self) -> Principal:
+        """The sender, as the replica that let it in identified it."""
         attributes = tuple((name, value) for name, value in self.attributes)
         return Principal(self.name, frozenset(self.roles), frozenset(self.scopes), attributes)
 
     @property
     def forwarded(self) -> ForwardedCredentials | None:
+        """The sender's credentials for upstreams, where settings forward any."""
         return None if self.credentials is None else ForwardedCredentials(*self.credentials)
 
 
@@ -108,6 +110,7 @@ class Envelopes:
         self._turns = wall() + LIFETIME
 
     def seal(self, envelope: HopEnvelope, receiver: str, body: bytes) -> bytes:
+        """An envelope that the replica called `receiver` opens once, beside this `body`, for `LIFETIME` seconds."""
         sealed = _Sealed(receiver, self._wall() + LIFETIME, secrets.token_hex(12), _digest(body), envelope)
         return self._sealer.seal(_PURPOSE, _encoder.encode(sealed)).encode()
 

@@ -110,6 +110,8 @@ class Forwarding:
             end()
 
     def stage(self, handler: HeadHandler) -> HeadHandler:
+        """Wraps a handler of requests: those whose home is another replica are sent on to it."""
+
         def placed(request: http.Request, head: RequestHead) -> Awaitable[http.Answered]:
             if not self._draining and self._is_clearly_here(request, head):
                 return handler(request, head)

@@ -72,6 +72,7 @@ _answers = msgspec.json.Decoder(_ClientAnswer)
 
 
 def session_home(session: str) -> Home:
+    """The home of a session of the handshake era, by its id."""
     return Home(HomeKind.SESSION, session, label_of(session))
 
 
@@ -91,6 +92,7 @@ def opens_stream(method: str, body: bytes) -> bool:
 
 
 def stream_home(target: str) -> Home:
+    """The home of an HTTP+SSE stream (2024-11-05), by the URL that its client posts to."""
     key = dict(parse_qsl(target.partition("?")[2])).get(_SESSION_PARAMETER, "")
     return Home(HomeKind.STREAM, key, label_of(key))
 

@@ -22,17 +22,21 @@ from mcproxy.cluster.events import (
 class Memories(Protocol):
     """What the gateway remembers of upstreams (`gateway.gateway.Gateway`)."""
 
-    def take_note(self, change: UpstreamChanged) -> None: ...
+    def take_note(self, change: UpstreamChanged) -> None:
+        """Goes by a change that another replica heard of. Tells clients nothing, and never blocks."""
 
-    def forget_reads(self, upstream: str | None = None) -> None: ...
+    def forget_reads(self, upstream: str | None = None) -> None:
+        """Forgets what was read of an upstream, or (None) of all."""
 
 
 class GrantMemory(Protocol):
     """What this replica remembers of the grants that all share."""
 
-    def on_change(self, upstream: str, principal: str) -> None: ...
+    def on_change(self, upstream: str, principal: str) -> None:
+        """A grant was stored or taken back by another replica."""
 
-    def on_gap(self) -> None: ...
+    def on_gap(self) -> None:
+        """Changes of any grants may have been missed."""
 
 
 class Invalidation:
@@ -77,6 +81,7 @@ class Invalidation:
                 assert_never(event)
 
     def on_gap(self) -> None:
+        """Events may have been missed: doubts all that they could have told."""
         self._write_again()
         self._grants.on_gap()
         self._memories.forget_reads()

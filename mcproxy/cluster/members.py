@@ -118,6 +118,7 @@ class Members:
 
     @property
     def own(self) -> Member:
+        """This replica, as it announces itself."""
         member = self._describe()
         return replace(member, is_leaving=True) if self._leaving else member
 

@@ -60,26 +60,32 @@ class OwnerGateway(Protocol):
     """The gateway that serves what this replica owns (`app.App`)."""
 
     @property
-    def context(self) -> TransportContext: ...
+    def context(self) -> TransportContext:
+        """What takes the calls of other replicas."""
 
     def reconfigure(self, settings: Settings) -> object:
         """Starts and retires upstreams by difference."""
 
-    def statuses(self) -> list[UpstreamStatus]: ...
+    def statuses(self) -> list[UpstreamStatus]:
+        """The state of each upstream that it runs."""
 
 
 class PlacingMembers(Protocol):
     """What is needed of the replicas (`members.Members`)."""
 
     @property
-    def are_known(self) -> bool: ...
+    def are_known(self) -> bool:
+        """As `Members.are_known`."""
 
     @property
-    def own(self) -> Member: ...
+    def own(self) -> Member:
+        """As `Members.own`."""
 
-    def owner(self, key: str) -> Member | None: ...
+    def owner(self, key: str) -> Member | None:
+        """As `Members.owner`."""
 
-    def lose(self, label: str) -> None: ...
+    def lose(self, label: str) -> None:
+        """As `Members.lose`."""
 
 
 RunGateway = Callable[[Settings], AbstractAsyncContextManager[OwnerGateway]]

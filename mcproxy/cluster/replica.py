@@ -65,11 +65,14 @@ class SharedGateway(Memories, Protocol):
     """What a replica needs of the gateway (`gateway.gateway.Gateway`)."""
 
     @property
-    def subscriptions(self) -> SharedSubscriptions: ...
+    def subscriptions(self) -> SharedSubscriptions:
+        """The resources that its clients watch."""
 
-    def share_limits(self, ledger: Ledger) -> None: ...
+    def share_limits(self, ledger: Ledger) -> None:
+        """Has limits counted in `ledger`, together with other replicas. Called once, before the first call."""
 
-    def tell_writes(self, tell: Callable[[str], None]) -> None: ...
+    def tell_writes(self, tell: Callable[[str], None]) -> None:
+        """Has `tell` called with each upstream whose resources a call may have changed."""
 
 
 class Replica:
@@ -201,6 +204,7 @@ class Replica:
         return () if self.members.are_known else ("waiting for the store that the replicas share",)
 
     def replicas(self) -> Sequence[ReplicaRow]:
+        """Each replica as operators see it, this one first, with that in which it differs."""
         own, *others = self.members.all()
         return [
             ReplicaRow(one.label, one.address, one.version, self.members.state(one), disagreements(own, one))

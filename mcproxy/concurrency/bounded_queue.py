@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 
 class BoundedQueue(Generic[T]):
+    """First in, first out; at most `most` items of `most_bytes` bytes together, but for a newest one that is larger."""
+
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
@@ -22,6 +24,7 @@ class BoundedQueue(Generic[T]):
         return len(self._waiting)
 
     def put(self, item: T, size: int) -> None:
+        """Adds an item of `size` bytes, and drops the oldest that are too much. Never blocks."""
         self._waiting.append((item, size))
         self._size += size
         while len(self._waiting) > self._most or (self._size > self._most_bytes and len(self._waiting) > 1):

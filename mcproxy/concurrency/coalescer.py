@@ -30,6 +30,7 @@ class Coalescer(Generic[K]):
         self._wakeup = Wakeup()
 
     def want(self, key: K) -> None:
+        """Requests a run of `key`, which begins after this. Never blocks."""
         self._cancel_timer(key)
         self._pending[key] = None
         self._wakeup.notify_all()
@@ -54,6 +55,7 @@ class Coalescer(Generic[K]):
         return key in self._pending
 
     def busy(self, key: K) -> bool:
+        """Whether a run of `key` is pending or running."""
         return key in self._pending or key in self._running
 
     async def done(self, key: K) -> None:

@@ -20,6 +20,8 @@ class Waiter(Protocol):
 
 
 class Deadlines:
+    """Deadlines of `seconds` each, from when a waiter is added. To be made while a loop of asyncio runs."""
+
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         """The length of every deadline; a change also moves the pending ones."""
@@ -34,6 +36,7 @@ class Deadlines:
         return len(self._started)
 
     def add(self, waiter: Waiter) -> None:
+        """Starts the deadline of a waiter that is not waiting; it ends with `expired()`, or with `discard`."""
         now = self._loop.time()
         self._started[waiter] = now
         until = now + self.seconds

@@ -30,10 +30,12 @@ class Pace(Generic[K]):
         return 0.0 if begun is None else max(0.0, begun.at + begun.pause - now)
 
     def begin(self, key: K, now: float) -> None:
+        """Notes that work on `key` begins at `now`."""
         begun = self._begun.get(key)
         follows = begun is not None and now - begun.at < 2 * begun.pause
         pause = min(2 * begun.pause, self._longest) if begun is not None and follows else self._first
         self._begun[key] = _Begun(now, pause)
 
     def forget(self, key: K) -> None:
+        """As if there had been no work on `key`."""
         self._begun.pop(key, None)

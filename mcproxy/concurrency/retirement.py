@@ -13,9 +13,11 @@ from mcproxy.concurrency.wakeup import Wakeup
 class Retirable(Protocol):
     """What is closed at once, or with the last call that uses it."""
 
-    async def retire(self) -> None: ...
+    async def retire(self) -> None:
+        """Closes as soon as nothing uses it, and does not wait for that."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Closes now. Idempotent."""
 
 
 class Retirement:

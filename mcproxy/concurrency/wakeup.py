@@ -16,5 +16,6 @@ class Wakeup:
         await self._event.wait()
 
     def notify_all(self) -> None:
+        """Wakes all who wait now. Never blocks."""
         event, self._event = self._event, anyio.Event()
         event.set()

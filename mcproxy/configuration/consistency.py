@@ -27,6 +27,7 @@ _COMMAND_LINE: Final = re.compile(r"\s*(?:[^\s/\\]+\s+\S.*|\S+\s+-.*)", re.DOTAL
 
 
 def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
+    """Settings that could let callers or operators in by mistake: each key, and a sentence that goes on from it."""
     outside = not is_loopback(proxy.host)
     # R42: no caller from another machine is let in by mistake.
     if outside and not authentication.required and not proxy.insecure:
@@ -180,6 +181,7 @@ def _url_fault(text: str) -> str | None:
 
 
 def node_text(node: Node | None) -> str | None:
+    """The value of a node that is a text; None for another node, and without one."""
     return node.value if node is not None and isinstance(node.value, str) else None
 
 

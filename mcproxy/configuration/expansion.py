@@ -79,6 +79,7 @@ class Expansion:
 
     @property
     def folder(self) -> Path:
+        """The folder of the file that is expanded, absolute: relative paths in it start there."""
         return self.file.absolute().parent
 
     def apply(self, node: Node) -> Node:

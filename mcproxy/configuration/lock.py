@@ -91,6 +91,7 @@ def parse_lock(text: str, file: str) -> Lock:
 
 
 def render(lock: Lock) -> str:
+    """The text of a lock file, sorted, so that equal locks are equal texts. `parse_lock` reads it."""
     upstreams = ",\n".join(_section(4, name, _parts(lock[name])) for name in sorted(lock))
     body = f"\n{upstreams}\n  " if upstreams else ""
     return f'{{\n  "lockfile": {VERSION},\n  "upstreams": {{{body}}}\n}}\n'

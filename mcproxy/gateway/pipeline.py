@@ -40,9 +40,11 @@ _CANCELLED: Final = Reason.CANCELLED.value
 class Traces(Protocol):
     """Records calls as spans, where tracing is on."""
 
-    def served(self, label: Label) -> Stage: ...
+    def served(self, label: Label) -> Stage:
+        """A stage with a span for each call of a client."""
 
-    def sent(self, upstream: Upstream) -> Upstream: ...
+    def sent(self, upstream: Upstream) -> Upstream:
+        """The upstream with a span for each call that is sent to it."""
 
 
 def build(

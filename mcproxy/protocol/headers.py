@@ -48,6 +48,7 @@ class HeaderMismatch(Exception):
 
     @property
     def error(self) -> ErrorObject:
+        """The error that the client is answered with in place of a result."""
         return ErrorObject(HEADER_MISMATCH, f"Header mismatch: {self}")
 
 

@@ -74,6 +74,7 @@ def missing_capabilities(declared: Params, method: str, params: Params) -> Capab
 
 
 def merged(one: Capabilities, other: Capabilities) -> Capabilities:
+    """What either has: of a capability of both, the features of both; `other` wins where a feature is in both."""
     return {key: {**one.get(key, {}), **other.get(key, {})} for key in {**one, **other}}
 
 

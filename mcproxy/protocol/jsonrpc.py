@@ -53,12 +53,16 @@ _BACKSLASH: Final = _ESCAPED[0]
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
+    """A request that is to be answered (JSON-RPC 2.0, section 4)."""
+
     id: RequestId
     method: str
     params: Params = {}
 
 
 class Notification(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
+    """A request without an id, which is never answered (JSON-RPC 2.0, section 4.1)."""
+
     method: str
     params: Params = {}
 
@@ -71,6 +75,8 @@ class Response(msgspec.Struct, frozen=True, tag_field="jsonrpc", tag=VERSION):
 
 
 class ErrorObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a request failed (JSON-RPC 2.0, section 5.1). `data` is encoded JSON."""
+
     code: int
     message: str
     data: Raw | None = None
@@ -100,6 +106,7 @@ class InvalidMessage(Exception):
         self.is_answer = is_answer
 
     def response(self) -> ErrorResponse:
+        """The answer to its sender; without an id where that could not be read."""
         return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
 
 

@@ -42,6 +42,7 @@ class Kind(Enum):
 
     @property
     def list_method(self) -> str:
+        """The method that fetches it, page by page."""
         return _LISTS[self]
 
     @property
@@ -94,6 +95,8 @@ class Subject(Enum):
 
 
 class Answerer(Enum):
+    """Who answers a method."""
+
     EDGE = "edge"
     """The transport that the client speaks to: the handshake and the session."""
     GATEWAY = "gateway"
@@ -123,6 +126,8 @@ class Shape(Enum):
 
 
 class Method(msgspec.Struct, frozen=True):
+    """One method of MCP, and all that the gateway has to know of it: a row of the table `METHODS`."""
+
     name: str
     answerer: Answerer
     subject: Subject | None = None

@@ -71,6 +71,7 @@ _DIALECTS: Final = {V2025_11_25: Dialect.CORE, **dict.fromkeys(STATELESS_VERSION
 
 
 def dialect(version: str) -> Dialect | None:
+    """How a version of MCP speaks of tasks; None where it has none."""
     return _DIALECTS.get(version)
 
 

@@ -18,6 +18,8 @@ from prometheus_client.utils import INF, floatToGoString
 
 
 class Series(Protocol):
+    """The numbers of one combination of labels."""
+
     def samples(self) -> Iterator[Sample]:
         """With suffixes for names, and without the labels of the series."""
 
@@ -76,6 +78,7 @@ class FastCounter:
         self._value = 0.0
 
     def inc(self, amount: float = 1) -> None:
+        """Adds `amount`, which is not negative."""
         self._value += amount
 
     def samples(self) -> Iterator[Sample]:
@@ -133,6 +136,7 @@ class FastHistogram:
 
 
 def counter(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastCounter]:
+    """A counter; `name` is without its `_total`."""
     return Tally("counter", name, documentation, labels, FastCounter)
 
 
@@ -141,4 +145,5 @@ def gauge(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastGau
 
 
 def histogram(name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Tally[FastHistogram]:
+    """A histogram; `bounds` are the upper ones of its buckets, in order, but for infinity."""
     return Tally("histogram", name, documentation, labels, partial(FastHistogram, bounds))

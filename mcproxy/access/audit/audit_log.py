@@ -88,6 +88,7 @@ class AuditLog:
 
     @property
     def on(self) -> bool:
+        """Whether records are written at all."""
         return self._file is not None
 
     def begins(self) -> bool:

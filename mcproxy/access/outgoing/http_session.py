@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 
 class HttpSession:
+    """A session of aiohttp, made when it is first used, since `make` needs a running event loop."""
+
     def __init__(self, make: Callable[[], aiohttp.ClientSession]) -> None:
         self._make = make
         self._made: aiohttp.ClientSession | None = None

@@ -72,6 +72,7 @@ class ToolSummary(msgspec.Struct, frozen=True):
 
 
 def summary(entry: Raw) -> ToolSummary:
+    """The parts of an entry of `tools/list`; empty ones where it is malformed. Raises nothing."""
     try:
         tool = _tool.decode(entry)
     except (msgspec.MsgspecError, RecursionError):
@@ -86,6 +87,7 @@ def summary(entry: Raw) -> ToolSummary:
 
 
 def signature(name: str, entry: Raw) -> str:
+    """A tool as one line: its name, required parameters first, and the start of its description."""
     tool = summary(entry)
     ordered = sorted(tool.properties, key=lambda parameter: parameter not in tool.required)
     given = [_parameter(parameter, tool) for parameter in ordered[:MAX_PARAMETERS]]

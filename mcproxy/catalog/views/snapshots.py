@@ -52,9 +52,11 @@ class Snapshot:
     """How long each list is good for; one that is in doubt is missing."""
 
     def with_list(self, kind: Kind, listing: Listing) -> Snapshot:
+        """The same with another list of that kind."""
         return replace(self, lists={**self.lists, kind: listing})
 
     def with_freshness(self, kind: Kind, freshness: Freshness) -> Snapshot:
+        """The same with that list known to be good for so long."""
         return replace(self, freshness={**self.freshness, kind: freshness})
 
 

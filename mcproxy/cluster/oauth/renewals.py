@@ -68,12 +68,16 @@ class RenewalAnswer(msgspec.Struct, frozen=True):
 
 
 class Inquiry(msgspec.Struct, frozen=True):
+    """Asks another replica for the latest that it has of a grant, before its refresh token is redeemed."""
+
     key: GrantKey
     label: str
     """Of the replica that is about to redeem the refresh token."""
 
 
 class InquiryAnswer(msgspec.Struct, frozen=True):
+    """What a replica says of a grant that another is about to renew."""
+
     grant: Grant | None = None
     """The latest that is known there."""
     goes_first: bool = False
@@ -104,15 +108,20 @@ class RenewingMembers(Protocol):
     """What is needed of the replicas (`members.Members`)."""
 
     @property
-    def are_known(self) -> bool: ...
+    def are_known(self) -> bool:
+        """As `Members.are_known`."""
 
-    def owner(self, key: str) -> Member | None: ...
+    def owner(self, key: str) -> Member | None:
+        """As `Members.owner`."""
 
-    def all(self) -> list[Member]: ...
+    def all(self) -> list[Member]:
+        """As `Members.all`."""
 
-    def lose(self, label: str) -> None: ...
+    def lose(self, label: str) -> None:
+        """As `Members.lose`."""
 
-    def note_leaving(self, label: str) -> None: ...
+    def note_leaving(self, label: str) -> None:
+        """As `Members.note_leaving`."""
 
 
 class Renewals:

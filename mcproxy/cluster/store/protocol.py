@@ -30,6 +30,8 @@ START: Final = StreamPosition(0, 0)
 
 
 class StreamEntry(NamedTuple):
+    """One entry of a stream: the bytes that were appended, and where they are."""
+
     position: StreamPosition
     value: bytes
 

@@ -26,6 +26,7 @@ class JsonReader:
         self._problems: list[Problem] = []
 
     def document(self) -> Node:
+        """The tree of the whole text. Raises ConfigurationError with every problem in it. Called once."""
         token, place = self._take()
         tree = self._value(token, place, ())
         if token := self._take()[0]:

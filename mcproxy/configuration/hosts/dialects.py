@@ -29,6 +29,7 @@ class HostServer:
 
     @property
     def members(self) -> dict[str, Node]:
+        """Its keys, as a mapping that may be changed."""
         return self.entry.members
 
     def rename(self, keys: Mapping[str, str]) -> None:
@@ -41,6 +42,7 @@ class HostServer:
         return self.members.pop(key, None)
 
     def leave_out(self, key: str, because: str) -> None:
+        """Takes a key away, and notes the reason; does nothing where there is no such key."""
         if self.take(key) is not None:
             self.notes.append(f"`{key}` was left out: {because}")
 

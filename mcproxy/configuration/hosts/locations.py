@@ -186,6 +186,7 @@ class Machine:
 
     @classmethod
     def this(cls, environ: Mapping[str, str] = os.environ) -> Machine:
+        """The machine that this process runs on."""
         return cls(environ, sys.platform)
 
     @property

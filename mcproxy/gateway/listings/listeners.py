@@ -15,6 +15,8 @@ from mcproxy.telemetry.metrics import Metrics
 
 
 class Listeners(Component):
+    """All clients between their calls: joined while they can be told of changes."""
+
     heeds = frozenset({ListChanged, ResourceUpdated, TaskChanged, Notice})
 
     def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:

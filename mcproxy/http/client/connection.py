@@ -134,6 +134,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
+        """True if it serves no more: it is closed, or lost."""
         return self.state is CLOSED
 
     def has_expired(self, now: float) -> bool:

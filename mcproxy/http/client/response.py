@@ -39,7 +39,8 @@ class ResponseSource(Protocol):
     def release(self, response: ClientResponse) -> None:
         """Serve again once the rest of `response` has arrived; give up if that takes long."""
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        """End the connection at once."""
 
 
 class ClientResponse:

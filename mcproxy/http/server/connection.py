@@ -174,6 +174,7 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
+        """True once the connection is lost."""
         return self.state is CLOSED
 
     def has_expired(self, now: float) -> bool:

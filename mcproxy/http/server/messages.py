@@ -73,7 +73,8 @@ class RequestTransport(Protocol):
     def transport_info(self, name: str) -> Any:
         """`asyncio.BaseTransport.get_extra_info`."""
 
-    def start_stream(self, request: Request, status: int, fields: Mapping[str, str]) -> Chunks: ...
+    def start_stream(self, request: Request, status: int, fields: Mapping[str, str]) -> Chunks:
+        """As `Request.start_stream`. Allowed for the request that is being handled, once."""
 
     def send_continue(self) -> None:
         """Ask the client for the body that it holds back (RFC 9110, section 10.1.1)."""
@@ -125,6 +126,7 @@ class Request(msgspec.Struct, eq=False):
 
     @property
     def path(self) -> str:
+        """The path, percent-decoded as UTF-8; what is no UTF-8 becomes U+FFFD."""
         return unquote(self.raw_path, errors="replace")
 
     @property
@@ -139,6 +141,7 @@ class Request(msgspec.Struct, eq=False):
 
     @property
     def scheme(self) -> str:
+        """That of its connection: "https" with TLS, else "http"."""
         return "http" if self.transport_info("ssl_object") is None else "https"
 
     @property

@@ -38,14 +38,17 @@ class ConnectionOwner(Protocol):
     refuse: MakeRefusal
 
     @property
-    def bounds(self) -> Bounds: ...
+    def bounds(self) -> Bounds:
+        """Those for a connection that is made now."""
 
     closing: bool
     """True once no connection reads another request."""
 
-    def opened(self, connection: ServerConnection) -> None: ...
+    def opened(self, connection: ServerConnection) -> None:
+        """Take note of a connection that was made; it may be refused or reset by this. Called once."""
 
-    def lost(self, connection: ServerConnection) -> None: ...
+    def lost(self, connection: ServerConnection) -> None:
+        """Let go of a connection that is closed. Called once."""
 
     def serve(self, connection: ServerConnection) -> None:
         """Run `ServerConnection.serve` in a task."""

@@ -60,4 +60,5 @@ def fault(data: bytes | Raw, error: Exception) -> str:
 
 
 def reason_of(error: Exception) -> str:
+    """A decoder's error as a phrase of bounded length."""
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:_MAX_REASON]

@@ -44,7 +44,8 @@ class StoreFailed(Exception):
 class GrantStore(Protocol):
     """Each method may raise StoreFailed."""
 
-    async def load(self, key: GrantKey) -> Grant | None: ...
+    async def load(self, key: GrantKey) -> Grant | None:
+        """The grant of a principal at an upstream; None where there is none."""
 
     async def save(self, grant: Grant) -> None:
         """Stores what a login gave, in place of any other grant of its key."""
@@ -55,14 +56,17 @@ class GrantStore(Protocol):
         One that another login replaced stays replaced. One that was taken back stays so: it is returned, not stored.
         """
 
-    async def delete(self, key: GrantKey) -> None: ...
+    async def delete(self, key: GrantKey) -> None:
+        """Removes a grant; nothing where there is none."""
 
-    async def all(self) -> list[Grant]: ...
+    async def all(self) -> list[Grant]:
+        """Every grant, in no order that is promised."""
 
     async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
         """What a registration at that issuer gave."""
 
-    async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None: ...
+    async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
+        """Stores what a registration at that issuer gave, in place of any before."""
 
     async def renew(self) -> None:
         """Seals what is stored with the first secret, so that the one it was sealed with can be taken away."""
@@ -132,7 +136,8 @@ class MemoryStore:
 class Seals(Protocol):
     """As `sealing.Sealer`; each method may raise StoreFailed too."""
 
-    def seal(self, purpose: str, payload: bytes) -> str: ...
+    def seal(self, purpose: str, payload: bytes) -> str:
+        """A token that `open` opens for the same purpose."""
 
     def open(self, purpose: str, token: str) -> bytes:
         """Raises Unsealable."""
