@@ -31,7 +31,7 @@ SESSION_HEADER: Final = "Mcp-Session-Id"
 SESSION_FIELD: Final = SESSION_HEADER.lower()
 METHOD_FIELD: Final = METHOD.lower()
 NAME_FIELD: Final = NAME.lower()
-_VERSION: Final = VERSION.lower()
+VERSION_FIELD: Final = VERSION.lower()
 _PARAMETERS: Final = PARAM_PREFIX.lower()
 _VARYING: Final = frozenset(
     {
@@ -115,7 +115,7 @@ HeadHandler = Callable[[http.Request, RequestHead], Awaitable[http.Answered]]
 
 
 def read_headers(fields: http.Headers) -> RequestHeaders:
-    version = fields.joined(_VERSION)
+    version = fields.joined(VERSION_FIELD)
     content_type = fields.get("content-type", "").partition(";")[0].strip().lower()
     encoding = fields.get("content-encoding", "identity").lower()
     return RequestHeaders(
@@ -124,7 +124,7 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
         is_readable=content_type == JSON and encoding == "identity",
         accepted=read_accept(fields.joined("accept")),
         version=version,
-        is_stateless=fields.get(_VERSION) in STATELESS_VERSIONS,
+        is_stateless=fields.get(VERSION_FIELD) in STATELESS_VERSIONS,
         fits_sessions=version is None or version in HANDSHAKE_VERSIONS,
     )
 

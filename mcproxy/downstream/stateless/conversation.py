@@ -23,6 +23,7 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import (
     METHOD_FIELD,
     NAME_FIELD,
+    VERSION_FIELD,
     ClientIntroduction,
     HeaderAgreement,
     RequestHead,
@@ -44,6 +45,7 @@ from mcproxy.protocol.headers import (
     HeaderMismatch,
     check_parameter_headers,
     check_standard_headers,
+    encode_value,
     mirrored_name,
 )
 from mcproxy.protocol.jsonrpc import (
@@ -259,7 +261,10 @@ def _agreement(
 ) -> HeaderAgreement:
     row = row_of(request.method)
     name = mirrored_name(row, request.params)
-    check_standard_headers(fields.all, caller.version, request.method, name)
+    written = caller.version, request.method, None if name is None else encode_value(name)
+    if (fields.get(VERSION_FIELD), *said) != written or fields.has_repeated:
+        # They are not as we write them, and may agree all the same.
+        check_standard_headers(fields.all, caller.version, request.method, name)
     _check_served(context, caller, row)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
     return HeaderAgreement(said, caller.version, row, subject, name)
