@@ -21,7 +21,7 @@ from tests.bench.load import Plan
 from tests.bench.proxies import MCPROXY, PROXIES, Program, Proxy, Scene
 from tests.bench.rounds import available_cores, plan, scene, upstream
 from tests.bench.running import Cores, NotStarted, end_on_sigterm, running, split
-from tests.bench.workloads import WORKLOADS, Workload
+from tests.bench.workloads import SPREAD, WORKLOADS, Workload
 
 CONNECTIONS: Final = 17
 """At most: more make a run longer. Odd, so that each connection carries requests of each session."""
@@ -134,7 +134,8 @@ def main() -> None:
 
 
 def _chosen(names: Sequence[str]) -> list[Workload]:
-    return [each for each in WORKLOADS if not names or any(name in each.name for name in names)]
+    every = (*WORKLOADS, *SPREAD)
+    return [each for each in every if not names or any(name in each.name for name in names)]
 
 
 if __name__ == "__main__":

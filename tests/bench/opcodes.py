@@ -47,10 +47,10 @@ from tests.bench.instructions import Client
 from tests.bench.proxies import MCPROXY, PROXIES, Scene, gateway_file, upstream_name
 from tests.bench.rounds import available_cores, plan, scene, upstream
 from tests.bench.running import Cores, end_on_sigterm
-from tests.bench.workloads import WORKLOADS, Workload, call
+from tests.bench.workloads import SPREAD, WORKLOADS, Workload, call
 
 WARM_UP: Final = 30
-"""Requests before those that are counted, beside one of each session."""
+"""Requests before those that are counted, beside one of each session and two to each upstream."""
 COUNTED: Final = 25
 QUIET: Final = 20
 """Turns of the loop without an opcode after which a request is over."""
@@ -79,6 +79,7 @@ MEASURED: Final = (
         if any(name in each.name for name in ("100 B c=1,", "100 B c=64, ", "4 KiB", "tools-list", "progress"))
         and each.name not in {"tools-call 100 B c=64, handshake", "tools-call 100 B c=64, stateless"}
     ),
+    *SPREAD,
     UPDATE,
 )
 
@@ -186,7 +187,7 @@ async def _measured(workload: Workload, stage: Scene) -> Cost:
 
 def _cheapest(workload: Workload, stage: Scene, meter: Meter) -> Cost:
     with (updates if workload is UPDATE else requests)(workload, stage) as ask:
-        for _ in range(WARM_UP + workload.sessions):
+        for _ in range(WARM_UP + max(workload.sessions, 2 * workload.upstreams)):
             ask()
         return min((meter.cost(ask) for _ in range(COUNTED)), key=attrgetter("opcodes"))
 

@@ -124,6 +124,12 @@ WORKLOADS: Final[Sequence[Workload]] = (
     *(_point(Section.POLICIES, number, variant=f"{POLICIES}-{number}") for number in RULES),
 )
 
+SPREAD: Final[Sequence[Workload]] = (
+    Workload("tools-call 100 B c=64, 1,000 sessions", call(), sessions=1000),
+    *_both("tools-call 100 B c=64, 50 upstreams", call(), upstreams=50),
+)
+"""Calls whose steps are counted, and not timed: of what a call costs more there, the rest is the processor's cache."""
+
 TARGETS: Final = (
     "100 B c=1,",
     "100 B c=64",
