@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from mcproxy.admin.page_values import (
     ReloadBanner,
     TryResult,
     UpstreamCard,
+    WaitingCall,
 )
 from mcproxy.call.identity import Caller
 from mcproxy.configuration.problems import RefusedReload
@@ -39,6 +40,9 @@ MAX_FOUND = 500
 
 MAX_PROBLEMS = 20
 """Problems of a refused configuration in the banner."""
+
+MAX_ARGUMENTS = 200_000
+"""Characters of the arguments of waiting calls on one page; where they are reached, later calls are named alone."""
 
 MAX_USAGE_ROWS = 100
 """Rows of usage on one page, and tools that were not called."""
@@ -156,7 +160,9 @@ class Pages:
 
     def approvals(self, said: str | None = None) -> str:
         """The calls that wait for an operator; `said` is what came of the decision that was just made."""
-        return self._page("approvals", waiting=self.gateway.waiting_calls(), token=self.token, said=said)
+        waiting = self.gateway.waiting_calls()
+        shown = list(_first_calls(waiting))
+        return self._page("approvals", waiting=shown, further=waiting[len(shown) :], token=self.token, said=said)
 
     def approval(self, id: str, said: str | None = None) -> str:
         """One such call, for a visitor with its link; without a token, as the link is one, or configuration."""
@@ -281,6 +287,16 @@ class Pages:
 def decided(failed: str | None) -> str:
     """What a person is told of a decision; `failed` is why it does not count."""
     return "Decided." if failed is None else f"Not decided: {failed}."
+
+
+def _first_calls(waiting: Iterable[WaitingCall]) -> Iterator[WaitingCall]:
+    """Those that one page has room for."""
+    room = MAX_ARGUMENTS
+    for call in waiting:
+        yield call
+        room -= len(call.shown_arguments)
+        if room <= 0:
+            return
 
 
 def _client(info: bytes | None) -> str:

@@ -456,6 +456,19 @@ async def test_r42_nothing_is_served_under_a_foreign_host(path: str) -> None:
         assert response.status == 421
 
 
+async def test_calls_with_long_arguments_fill_no_page_beyond_its_room() -> None:
+    long = "x" * 90_000
+    async with site() as ui:
+        waits = ui.gateway.waits = [
+            FakeWaitingCall(str(index), f"caller {index}", shown_arguments=long) for index in range(9)
+        ]
+        _status, text = await ui.get("/ui/approvals")
+        assert text.count(long) == text.count('value="allow"') == 3
+        assert all(f"caller {index}" in text for index in range(9)), "who waits is always seen"
+        del waits[1:]
+        assert "Further calls" not in (await ui.get("/ui/approvals"))[1]
+
+
 async def test_an_operator_decides_on_a_call_that_waits() -> None:
     async with site() as ui:
         status, text = await ui.post("/ui/approvals", token=TOKEN, id="one", decision="allow")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 import anyio
@@ -17,13 +18,13 @@ from msgspec import Raw
 from mcproxy.call.calls import Failed
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Party, Reason
-from mcproxy.gateway.approval.legible import abridged, legible
+from mcproxy.gateway.approval.legible import legible
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first_level, raw
 from mcproxy.settings.access.policy import Approver
 
 MAX_ASKED: Final = 4000
 """Characters of the arguments in the form that a caller is shown: its client has the whole."""
-MAX_SHOWN: Final = 200_000
+MAX_SHOWN: Final = 100_000
 """Characters of the arguments that an operator is shown."""
 APPROVE: Final = "approve"
 """The field of the form."""
@@ -132,7 +133,7 @@ class _Form(msgspec.Struct):
 _forms = msgspec.json.Decoder(_Form)
 
 
-class Approval(msgspec.Struct, eq=False):
+class Approval(msgspec.Struct, eq=False, dict=True):
     """`name` is the tool as its caller knows it."""
 
     id: str
@@ -187,10 +188,10 @@ class Approval(msgspec.Struct, eq=False):
     def upstream(self) -> str:
         return self.subject.upstream
 
-    @property
+    @cached_property
     def shown_arguments(self) -> str:
         """The arguments that the upstream gets, as an operator reads them."""
-        return abridged(legible(self.arguments), MAX_SHOWN)
+        return legible(self.arguments, MAX_SHOWN)
 
     @property
     def question(self) -> InputRequest:
@@ -200,7 +201,7 @@ class Approval(msgspec.Struct, eq=False):
         """
         message = (
             f"Approve this call? The tool {self.name} of the server {self.subject.upstream} would be called with: "
-            f"{abridged(legible(self.given), MAX_ASKED)}"
+            f"{legible(self.given, MAX_ASKED)}"
         )
         field = {"type": "boolean", "title": "Approve this call", "description": "Made once, with these arguments."}
         schema = {"type": "object", "properties": {APPROVE: field}, "required": [APPROVE]}

@@ -1,6 +1,6 @@
 """The arguments of a call as a person reads them before approving it: nothing in them is invisible or passes for other.
 
-A text of JSON, cut in its middle where it is too long. Knows no approval and decides nothing.
+A text of JSON, without its middle where it is too long. Knows no approval and decides nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from msgspec import Raw
 from mcproxy.protocol.jsonrpc import Params, raw
 
 _ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|.)")
+_PIECE: Final = re.compile(r"(?:[^\\]|\\(?:u[0-9a-fA-F]{4}|.)?){1,4096}", re.DOTALL)
+"""So much at once: no escape lies in two of them."""
+_LONGEST: Final = 6
+"""Characters of JSON that may be shown as one: `\\uXXXX`."""
 _BLANK: Final = frozenset(
     chr(code)
     for first, last in (
@@ -28,30 +32,57 @@ _BLANK: Final = frozenset(
 """Letters, marks and symbols that show nothing (Unicode, Default_Ignorable_Code_Point, and the blank of Braille)."""
 
 
-def legible(data: Raw) -> str:
+def legible(data: Raw, most: int) -> str:
     """JSON in one line: characters that cannot be seen, or that turn the direction of writing, as `\\uXXXX`.
 
-    A letter that was sent as an escape is shown as that letter. It is the same value still.
+    A letter that was sent as an escape is shown as that letter. It is the same value still. Of what is longer than
+    `most` characters, the head and the tail, so many together, the length of the JSON and its digest. No more is read
+    one by one than is shown.
     """
     try:
         compact = msgspec.json.format(bytes(data), indent=-1)
     except (msgspec.MsgspecError, RecursionError):
         compact = bytes(data)
-    text = _ESCAPE.sub(_unescaped, compact.decode(errors="replace"))
-    if text.isprintable() and _BLANK.isdisjoint(text):
-        return text
-    hidden = [character for character in set(text) if not _is_seen(character)]
-    return text.translate({ord(character): json.dumps(character)[1:-1] for character in hidden})
+    text = compact.decode(errors="replace")
+    head = ""
+    for piece in _PIECE.finditer(text):
+        head += _seen(piece[0])
+        if len(head) > most:
+            break
+    else:
+        return head
+    half = most // 2
+    digest = hashlib.sha256(compact).hexdigest()
+    note = f"[... the middle is left out here, of {len(text)} characters in all; SHA-256 of all: {digest} ...]"
+    return f"{head[:half]} {note} {_tail(text, most - half)}"
 
 
-def abridged(text: str, most: int) -> str:
-    """`text`, or its head and its tail, `most` characters together, with how much is left out and a digest of all."""
-    left = len(text) - most
-    if left <= 0:
-        return text
-    half, digest = most // 2, hashlib.sha256(text.encode()).hexdigest()
-    note = f"[... {left} of {len(text)} characters are left out here; SHA-256 of all: {digest} ...]"
-    return f"{text[:half]} {note} {text[half - most :]}"
+def _tail(text: str, most: int) -> str:
+    """Of what is shown of a long text, the last so many characters."""
+    pieces = _PIECE.findall(text, _whole_escape(text, max(0, len(text) - _LONGEST * most)))
+    tail = ""
+    while pieces and len(tail) < most:
+        tail = _seen(pieces.pop()) + tail
+    return tail[len(tail) - most :]
+
+
+def _whole_escape(text: str, at: int) -> int:
+    """Where the escape begins that a place is within, or the place itself."""
+    last = text.rfind("\\", max(0, at - _LONGEST + 1), at)
+    if last < 0:
+        return at
+    before = text[: last + 1]
+    is_first = (len(before) - len(before.rstrip("\\"))) % 2
+    escape = _ESCAPE.match(text, last) if is_first else None
+    return last if escape is not None and escape.end() > at else at
+
+
+def _seen(text: str) -> str:
+    shown = _ESCAPE.sub(_unescaped, text)
+    if shown.isprintable() and _BLANK.isdisjoint(shown):
+        return shown
+    hidden = [character for character in set(shown) if not _is_seen(character)]
+    return shown.translate({ord(character): json.dumps(character)[1:-1] for character in hidden})
 
 
 def masked(arguments: Params, names: Collection[str], mask: Callable[[str], str]) -> Params:

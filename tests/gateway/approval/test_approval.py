@@ -86,7 +86,7 @@ def test_what_stands_behind_a_long_beginning_is_shown_to_who_approves() -> None:
 def test_of_what_is_too_long_for_a_form_a_caller_is_told_how_much_is_left_out() -> None:
     one = approval({"path": "A" * 10_000 + "; rm -rf /"})
     message = str(decoded(one.question.params)["message"])
-    assert "[... 6021 of 10021 characters are left out here; SHA-256 of all: " in message
+    assert "[... the middle is left out here, of 10021 characters in all; SHA-256 of all: " in message
     assert message.endswith('; rm -rf /"}')
     assert len(message) < MAX_ASKED + 300
     assert "A" * 10_000 in one.shown_arguments, "an operator is shown the whole"
