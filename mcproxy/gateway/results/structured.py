@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy.catalog.arguments import subschemas
 from mcproxy.catalog.instructions import shares
+from mcproxy.catalog.json_schema import pointed_to
 from mcproxy.concurrency.turns import Steps
 from mcproxy.protocol.jsonrpc import InvalidMessage, may_hold, parse_object, raw
 
@@ -45,7 +46,6 @@ _OF_OBJECTS: Final = _PASSING | {
     "minProperties", "maxProperties", "propertyNames", "dependentRequired", "anyOf",
 }  # fmt: skip
 _OF_ARRAYS: Final = _PASSING | {"items", "prefixItems", "minItems", "maxItems", "uniqueItems", "anyOf"}
-_DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
 
 JsonSchema = Any
 
@@ -260,7 +260,10 @@ def _plain(schema: JsonSchema, root: JsonSchema, start: bytes) -> Mapping[str, A
         if "$ref" in schema:
             if not schema.keys() <= _PASSING | {"$ref"}:
                 return None
-            schema = _definition(root, schema["$ref"])
+            try:
+                schema = pointed_to(root, str(schema["$ref"]))
+            except KeyError:
+                return None
             continue
         if "anyOf" not in schema:
             return schema
@@ -280,15 +283,6 @@ def _may_be(schema: JsonSchema, kind: str) -> bool:
         return schema is not False
     kinds = schema["type"]
     return kind in kinds if isinstance(kinds, list) else bool(kinds == kind)
-
-
-def _definition(root: JsonSchema, target: object) -> JsonSchema:
-    if not isinstance(target, str) or not target.startswith(_DEFINITIONS):
-        return None
-    found = root
-    for part in target.removeprefix("#/").split("/"):
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
 
 
 def _has_inner_id(root: JsonSchema) -> bool:
