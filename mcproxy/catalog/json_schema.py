@@ -17,11 +17,18 @@ import msgspec
 import re2
 
 MAX_STEPS: Final = 2000
-"""Schemas that are held against values in one judgement."""
-MAX_COMPARED: Final = 100
-"""Items of an array that are compared with each other."""
+"""Steps of one judgement: a schema that is held against a value is one, and more where it is large."""
+STEP_SIZE: Final = 64
+"""Entries of a schema that make one step more."""
+PATTERN_STEPS: Final = 20
+"""Steps of a pattern, and one more for so many pairs of its characters and those of a text as PATTERN_SIZE."""
+PATTERN_SIZE: Final = 1024
+MAX_PATTERN: Final = 1000
+"""Characters of a pattern."""
 MAX_DEPTH: Final = 64
 """Schemas within each other on the way to a value."""
+MAX_PHRASE: Final = 300
+"""Characters of what is said to be wrong."""
 
 _UNJUDGED: Final = frozenset(
     {
@@ -36,6 +43,7 @@ _FOREIGN: Final = re.compile(r"\\(?![dDwWsSbBnrtfv\W_])|\(\?(?!:)|\[\[?:|\[\^?\]
 _LINES: Final = str.maketrans("", "", "\n\t")
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
+_QUIET.max_mem = 1 << 16
 
 
 class Unjudged(Exception):
@@ -89,17 +97,22 @@ def value_flaw(schema: object, value: object, root: object) -> str | None:
     Raises Unjudged.
     """
     try:
-        return _Judgement(root).flaw(schema, value, 0)
+        found = _Judgement(root).flaw(schema, value, 0)
     except RecursionError as error:
         raise Unjudged("it is too deep to judge") from error
+    return None if found is None else found[:MAX_PHRASE]
 
 
 def pointed_to(root: object, reference: str) -> object:
-    """What a reference within one document (`#/$defs/node`) is to. Raises KeyError where there is no such thing."""
-    if not reference.startswith("#"):
+    """What a reference within one document (`#/$defs/node`) is to. Raises KeyError where there is no such thing.
+
+    Anchors (`#node`) are not looked for.
+    """
+    start, *parts = reference.split("/")
+    if start != "#":
         raise KeyError(reference)
     found = root
-    for part in reference.removeprefix("#").split("/")[1:]:
+    for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(found, dict):
             raise KeyError(reference)
@@ -115,13 +128,12 @@ class _Judgement:
         self._left = MAX_STEPS
 
     def flaw(self, schema: object, value: Any, depth: int) -> str | None:
-        self._left -= 1
-        if self._left < 0 or depth > MAX_DEPTH:
-            raise Unjudged("it takes too long to judge")
+        self._take(1 if depth <= MAX_DEPTH else MAX_STEPS + 1)
         if isinstance(schema, bool):
             return None if schema else "is not allowed"
         if not isinstance(schema, dict):
             raise Unjudged("it has a part that is no schema")
+        self._take(_entries(schema) // STEP_SIZE)
         if unknown := _UNJUDGED & schema.keys():
             raise Unjudged(f"it uses {min(unknown)!r}")
         try:
@@ -131,6 +143,11 @@ class _Judgement:
         of_kind, combined = self._of_kind(keywords, value, depth), self._combined(keywords, value, depth)
         return next(chain(_of_any(keywords, value), of_kind, combined), None)
 
+    def _take(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise Unjudged("it takes too long to judge")
+
     def _is_valid(self, schema: object, value: object, depth: int) -> bool:
         return self.flaw(schema, value, depth + 1) is None
 
@@ -139,7 +156,7 @@ class _Judgement:
             case bool() | None:
                 return
             case str():
-                yield from _of_text(known, value)
+                yield from self._of_text(known, value)
             case int() | float():
                 yield from _of_number(known, value)
             case list():
@@ -147,11 +164,19 @@ class _Judgement:
             case dict():
                 yield from self._of_object(known, value, depth)
 
+    def _of_text(self, known: _Keywords, value: str) -> Iterator[str]:
+        yield from _of_size(len(value), known.min_length, known.max_length, "characters")
+        if known.pattern is not None and not self._matches(known.pattern, value):
+            yield f"does not match {known.pattern[:100]!r}"
+
+    def _matches(self, pattern: str, text: str) -> bool:
+        self._take(PATTERN_STEPS + len(pattern) * len(text) // PATTERN_SIZE)
+        return _matches(pattern, text)
+
     def _of_array(self, known: _Keywords, value: list[Any], depth: int) -> Iterator[str]:
         yield from _of_size(len(value), known.min_items, known.max_items, "items")
         if known.unique_items:
-            if len(value) > MAX_COMPARED:
-                raise Unjudged("it takes too long to judge")
+            self._take(len(value) ** 2 // (2 * STEP_SIZE))
             if any(_equals(one, other) for one, other in combinations(value, 2)):
                 yield "has an item twice"
         first = len(known.prefix_items)
@@ -177,7 +202,7 @@ class _Judgement:
         for name, member in value.items():
             yield from self._within(f"the name {name!r}", known.property_names, name, depth)
             schemas = [known.properties[name]] if name in known.properties else []
-            schemas += [schema for pattern, schema in known.pattern_properties.items() if _matches(pattern, name)]
+            schemas += [schema for pattern, schema in known.pattern_properties.items() if self._matches(pattern, name)]
             for schema in schemas or [known.additional_properties]:
                 yield from self._within(repr(name), schema, member, depth)
 
@@ -186,7 +211,7 @@ class _Judgement:
             try:
                 target = pointed_to(self._root, known.ref)
             except KeyError as error:
-                raise Unjudged(f"it refers to {known.ref!r}, which it does not have") from error
+                raise Unjudged(f"it refers to {known.ref[:100]!r}, which it does not have") from error
             yield from self._within("", target, value, depth)
         for schema in known.all_of:
             yield from self._within("", schema, value, depth)
@@ -206,6 +231,14 @@ class _Judgement:
             yield f"{where} {found}" if where else found
 
 
+def _entries(schema: Mapping[str, Any]) -> int:
+    """What is looked at one by one of a schema, without the schemas in it."""
+    sizes = (len(value) for value in schema.values() if isinstance(value, list | dict))
+    dependent = schema.get("dependentRequired")
+    lists = dependent.values() if isinstance(dependent, dict) else ()
+    return len(schema) + sum(sizes) + sum(len(names) for names in lists if isinstance(names, list))
+
+
 def _of_any(known: _Keywords, value: object) -> Iterator[str]:
     if known.type is not None:
         kinds = [known.type] if isinstance(known.type, str) else known.type
@@ -215,12 +248,6 @@ def _of_any(known: _Keywords, value: object) -> Iterator[str]:
         yield "is not one of the values that are allowed"
     if known.const is not msgspec.UNSET and not _equals(value, known.const):
         yield "is not the value that is allowed"
-
-
-def _of_text(known: _Keywords, value: str) -> Iterator[str]:
-    yield from _of_size(len(value), known.min_length, known.max_length, "characters")
-    if known.pattern is not None and not _matches(known.pattern, value):
-        yield f"does not match {known.pattern[:100]!r}"
 
 
 def _of_number(known: _Keywords, value: int | float) -> Iterator[str]:
@@ -256,7 +283,7 @@ def _of_size(size: int, least: int | None, most: int | None, unit: str) -> Itera
 
 def _matches(pattern: str, text: str) -> bool:
     """As ECMA 262 has it, in linear time. Raises Unjudged where RE2 might say something else."""
-    if _FOREIGN.search(pattern) is None and text.translate(_LINES).isprintable():
+    if len(pattern) <= MAX_PATTERN and _FOREIGN.search(pattern) is None and text.translate(_LINES).isprintable():
         try:
             return re2.compile(pattern, _QUIET).search(text) is not None
         except re2.error:

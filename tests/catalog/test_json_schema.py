@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.json_schema import MAX_COMPARED, MAX_STEPS, Unjudged, value_flaw
+from mcproxy.catalog.json_schema import MAX_PATTERN, MAX_STEPS, STEP_SIZE, Unjudged, pointed_to, value_flaw
 
 NAMES = st.sampled_from(["a", "b", "ab"])
 SMALL = st.integers(0, 3)
@@ -144,4 +144,52 @@ def test_a_schema_that_is_made_to_take_long_is_not_judged() -> None:
     with pytest.raises(Unjudged, match="too long"):
         value_flaw({"items": {}}, [0] * MAX_STEPS, {})
     with pytest.raises(Unjudged, match="too long"):
-        value_flaw({"uniqueItems": True}, list(range(MAX_COMPARED + 1)), {})
+        value_flaw({"uniqueItems": True}, list(range(MAX_STEPS)), {})
+
+
+LARGE: dict[str, Any] = {
+    "members": {"properties": {f"a{index}": {} for index in range(20_000)}},
+    "required names": {"required": [f"a{index}" for index in range(20_000)]},
+    "needed names": {"dependentRequired": {"a0": [f"a{index}" for index in range(20_000)]}},
+    "values": {"enum": list(range(20_000)), "type": "object"},
+    "unknown keywords": {f"x{index}": 1 for index in range(20_000)},
+    "patterns": {"patternProperties": {f"^b{index}": {} for index in range(20)}, **dict.fromkeys("xyz", 1)},
+}
+
+
+@pytest.mark.parametrize("part", LARGE)
+def test_r78_a_large_schema_that_is_referred_to_often_takes_no_more_steps(part: str) -> None:
+    """In each schema that is visited all its entries are read."""
+    visits = 0
+
+    class Counted(dict[str, Any]):
+        def values(self) -> Any:
+            nonlocal visits
+            visits += 1
+            return super().values()
+
+    value = {f"a{index}": index for index in range(20)}
+    root = {"oneOf": [{"$ref": "#/$defs/a"}] * 900, "$defs": {"a": Counted(LARGE[part])}}
+    with pytest.raises(Unjudged, match="too long"):
+        value_flaw(root, value, root)
+    assert 0 < visits <= MAX_STEPS * STEP_SIZE // 20_000 + 1
+
+
+def test_r78_a_long_pattern_is_not_judged() -> None:
+    with pytest.raises(Unjudged, match="cannot be judged"):
+        value_flaw({"pattern": "a" * (MAX_PATTERN + 1)}, "a", {})
+    with pytest.raises(Unjudged, match="cannot be judged"):
+        value_flaw({"pattern": "(.{1,30}a)*" * 30}, "a", {})
+    with pytest.raises(Unjudged, match="too long"):
+        value_flaw({"allOf": [{"pattern": "(a|b)*c?" * 100}] * 20}, "ab" * 500, {})
+
+
+def test_what_is_wrong_is_said_briefly() -> None:
+    assert len(value_flaw({"type": ["string"] * 1000}, 1, {}) or "") == 300
+
+
+@pytest.mark.parametrize("reference", ["#node", "node", "", "#/$defs/b", "#/$defs/a/b", "##/$defs"])
+def test_a_reference_to_nothing_in_the_document_is_none_to_its_root(reference: str) -> None:
+    with pytest.raises(KeyError):
+        pointed_to({"$defs": {"a": True}}, reference)
+    assert pointed_to({"$defs": {"a/~": True}}, "#/$defs/a~1~0") is True
