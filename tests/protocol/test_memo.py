@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.protocol.memo import remember_short
+from mcproxy.protocol.memo import Results, remember_short
 
 
 def test_results_for_short_arguments_are_remembered_and_others_are_not() -> None:
@@ -29,3 +29,17 @@ def test_the_least_recently_used_result_is_dropped() -> None:
     for data in (b"a", b"b", b"a", b"c", b"a", b"b"):
         assert remembered(data) == data
     assert calls == [b"a", b"b", b"c", b"b"]
+
+
+def test_results_by_text_are_made_once_and_the_oldest_goes_first() -> None:
+    calls: list[str] = []
+
+    def shouted(text: str) -> str:
+        calls.append(text)
+        return text.upper()
+
+    results = Results(shouted, most=2, longest=3)
+    found = list(map(results.__getitem__, ["a", "b", "a", "long", "long", "c", "b", "a"]))
+    assert found == ["A", "B", "A", "LONG", "LONG", "C", "B", "A"]
+    assert calls == ["a", "b", "long", "long", "c", "a"]
+    assert list(results) == ["c", "a"]

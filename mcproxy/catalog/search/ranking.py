@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial, reduce
-from itertools import chain, repeat
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
 from math import log
-from operator import add
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from mcproxy.catalog.search.upper_bounds import MAX_TERMS, Postings, UpperBounds
-from mcproxy.protocol.memo import remember_short
+from mcproxy.catalog.search.packed_scores import MAX_TERMS, PackedTerm, Postings, best, packed
+from mcproxy.protocol.memo import Results, remember_short
 
 MAX_TEXT: Final = 4096
 """Characters of a field or a query that are read."""
@@ -67,11 +66,9 @@ _SYNONYM_WEIGHT: Final = 0.4
 _SATURATION: Final = 1.2
 """BM25's k1: a word that comes ten times counts little more than one that comes thrice."""
 
-_FEW: Final = 64
-"""Postings of a query that are all scored: to leave any out first would take longer."""
+_MAX_PACKED: Final = 1024
+"""Terms that an index keeps packed, two bytes for each tool; those that were asked for."""
 _NONE: Final[Postings] = MappingProxyType({})
-_added: Final = partial(map, add)
-"""The sums of two rows of numbers, place by place."""
 
 
 class FieldWeight(NamedTuple):
@@ -137,54 +134,35 @@ class ToolIndex:
                 for term, count in counts.items():
                     found = frequencies.setdefault(term, {})
                     found[position] = found.get(position, 0.0) + count * worth
-        self._postings: dict[str, Postings] = {}
-        self._with_synonyms: dict[str, Postings] = {}
-        """Those that were asked for: at most one for each word of `_VERBS`."""
+        postings: dict[str, Postings] = {}
         greatest, scored = 0.0, 0
         for term, found in frequencies.items():
-            self._postings[term] = impacts = _impacts(found, _rarity(len(terms), len(found)))
+            postings[term] = impacts = _impacts(found, _rarity(len(terms), len(found)))
             greatest = max(greatest, max(impacts.values()))
             scored += len(found)
             if scored >= POSTINGS_OF_STEP:
                 scored = 0
                 yield
-        self._bounds = UpperBounds(self.size, greatest or 1.0)
+        synonyms = (term for term, others in _synonyms().items() if not postings.keys().isdisjoint(others))
+        self._terms = frozenset(chain(postings, synonyms))
+        """Those that a tool has, or a synonym of."""
+        self._packed = Results(partial(_packed, postings, self.size, greatest), _MAX_PACKED)
 
     def search(self, query: str, limit: int) -> list[int]:
         """The positions of the best `limit` tools, the best first; those that share no word with the query are none."""
-        asked = {term: found for term in stems(query)[:MAX_QUERY_TERMS] if (found := self._of(term))}
-        if not asked:
-            return []
-        postings = list(asked.values())
-        positions = self._bounds.promising(asked, limit) if sum(map(len, postings)) > _FEW else None
-        if positions is None:
-            positions = sorted(set().union(*postings))
-        impacts = [map(found.get, positions, repeat(0.0)) for found in postings]
-        scores = list(reduce(_added, impacts))
-        # Of equals the first comes first: a sort keeps the order that they had. `heapq` takes thrice the time.
-        best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-        return [positions[place] for place in best[:limit]]
+        asked = list(dict.fromkeys(filter(self._terms.__contains__, stems(query))))[:MAX_QUERY_TERMS]
+        return best(list(map(self._packed.__getitem__, asked)), self.size, limit) if asked else []
 
-    def _of(self, term: str) -> Postings:
-        """The postings of a term; with those of its synonyms, where it has any."""
-        others = _synonyms().get(term)
-        if others is None:
-            return self._postings.get(term, _NONE)
-        found = self._with_synonyms.get(term)
-        if found is None:
-            found = self._with_synonyms[term] = self._joined(term, others)
-        return found
 
-    def _joined(self, term: str, others: Iterable[str]) -> Postings:
-        """The postings of a term and of its synonyms, of which a tool is given the best alone."""
-        best: dict[int, float] = {}
-        for other in others:
-            for position, impact in self._postings.get(other, _NONE).items():
-                if impact * _SYNONYM_WEIGHT > best.get(position, 0.0):
-                    best[position] = impact * _SYNONYM_WEIGHT
-        for position, impact in self._postings.get(term, _NONE).items():
-            best[position] = max(impact, best.get(position, 0.0))
-        return best
+def _packed(postings: Mapping[str, Postings], tools: int, greatest: float, term: str) -> PackedTerm:
+    """A term of an index, with its synonyms, of which a tool is given the best alone."""
+    found: dict[int, float] = {}
+    for other in _synonyms().get(term, ()):
+        for position, impact in postings.get(other, _NONE).items():
+            found[position] = max(impact * _SYNONYM_WEIGHT, found.get(position, 0.0))
+    for position, impact in postings.get(term, _NONE).items():
+        found[position] = max(impact, found.get(position, 0.0))
+    return packed(found, tools, greatest)
 
 
 def terms_of(tool: ToolText) -> tuple[Counter[str], ...]:
@@ -194,14 +172,16 @@ def terms_of(tool: ToolText) -> tuple[Counter[str], ...]:
 
 def stems(text: str) -> list[str]:
     """The stems of a text's words, in order, without those that every sentence has."""
-    return list(chain.from_iterable(map(_stems, text[:MAX_TEXT].split())))
+    return list(chain.from_iterable(map(_stems_by_token.__getitem__, text[:MAX_TEXT].split())))
 
 
-@remember_short(_LONGEST_REMEMBERED, 16384)
 def _stems(token: str) -> tuple[str, ...]:
     """Those of a text without white space, which ends every word."""
     words = (word.lower() for word in _WORD.findall(token))
     return tuple(_stem(word) for word in words if word not in _STOP_WORDS)
+
+
+_stems_by_token: Final = Results(_stems, 16384, _LONGEST_REMEMBERED)
 
 
 @remember_short(_LONGEST_REMEMBERED, 16384)

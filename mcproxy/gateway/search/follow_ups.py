@@ -18,6 +18,9 @@ PATIENCE: Final = 600.0
 """Seconds after which a search counts as followed by none."""
 
 _CallerKey = tuple[str, str, str | None]
+_Search = tuple[float, Sequence[str]]
+"""When it was, and the names that it found."""
+_NO_SEARCH: Final[_Search] = (0.0, ())
 
 
 class FollowUps:
@@ -25,45 +28,40 @@ class FollowUps:
 
     def __init__(self, now: Clock) -> None:
         self._now = now
-        self._waiting: OrderedDict[_CallerKey, tuple[float, Sequence[str]]] = OrderedDict()
-        """When each caller searched last, and the names that it found; the oldest first."""
+        self._waiting: OrderedDict[_CallerKey, _Search] = OrderedDict()
+        """The last search of each caller, the oldest first."""
         self._unfollowed = 0
 
     def searched(self, caller: Caller, found: Sequence[str]) -> None:
-        """Notes a search; an earlier one of the same caller is over."""
-        key = _key(caller)
-        if self._waiting.pop(key, None) is not None:
+        """Notes a search; an earlier one of the same caller is over, and the oldest of more than MAX_CALLERS."""
+        key, waiting = _key(caller), self._waiting
+        if waiting.pop(key, None) is not None:
             self._unfollowed += 1
-        self._waiting[key] = self._now(), found
-        self._drop()
+        elif len(waiting) >= MAX_CALLERS:
+            waiting.popitem(last=False)
+            self._unfollowed += 1
+        waiting[key] = self._now(), found
 
     def called(self, caller: Caller, tool: str) -> bool:
         """Whether a search of the caller found that tool, and this call is the first to follow it."""
-        if not self._waiting:
-            return False
-        self._drop()
         key = _key(caller)
-        waiting = self._waiting.get(key)
-        if waiting is None or tool not in waiting[1]:
+        at, found = self._waiting.get(key, _NO_SEARCH)
+        if tool not in found:
             return False
         del self._waiting[key]
+        if self._now() - at > PATIENCE:
+            self._unfollowed += 1
+            return False
         return True
 
     def take_unfollowed(self) -> int:
         """How many searches are over that no call followed, since this was asked last."""
-        self._drop()
-        taken, self._unfollowed = self._unfollowed, 0
-        return taken
-
-    def _drop(self) -> None:
-        """Ends searches whose time is over, and the oldest of more than MAX_CALLERS."""
         now = self._now()
-        while self._waiting:
-            at, _ = next(iter(self._waiting.values()))
-            if len(self._waiting) <= MAX_CALLERS and now - at <= PATIENCE:
-                break
+        while self._waiting and now - next(iter(self._waiting.values()))[0] > PATIENCE:
             self._waiting.popitem(last=False)
             self._unfollowed += 1
+        taken, self._unfollowed = self._unfollowed, 0
+        return taken
 
 
 def _key(caller: Caller) -> _CallerKey:
