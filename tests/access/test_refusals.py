@@ -6,7 +6,7 @@ import json
 
 import structlog.testing
 
-from mcproxy.access.audit.records import REFUSED, Lines
+from mcproxy.access.audit.record_lines import REFUSED, Lines
 from mcproxy.access.refusals import RefusalReason, Refusals, RefusedCredentials
 from mcproxy.telemetry.metrics import Metrics
 

@@ -25,7 +25,7 @@ import pytest
 from msgspec import Raw
 
 import mcproxy
-from mcproxy.access.audit.records import MAX_READ, cleaning
+from mcproxy.access.audit.record_lines import MAX_READ, cleaning
 from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import ANONYMOUS, Caller

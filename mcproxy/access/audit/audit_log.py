@@ -22,7 +22,8 @@ import structlog
 from mcproxy.access.audit.grant_records import GrantRecord
 from mcproxy.access.audit.journal import Journal
 from mcproxy.access.audit.operator_records import OperatorRecord
-from mcproxy.access.audit.records import AuditRecord, Lines, Record
+from mcproxy.access.audit.record_lines import AuditRecord, Lines
+from mcproxy.access.audit.records import Record
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR

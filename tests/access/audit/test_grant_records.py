@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord
-from mcproxy.access.audit.records import Lines
+from mcproxy.access.audit.record_lines import Lines
 
 
 def line(record: GrantRecord) -> dict[str, object]:

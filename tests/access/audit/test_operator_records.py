@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mcproxy.access.audit.operator_records import OperatorRecord
-from mcproxy.access.audit.records import Lines
+from mcproxy.access.audit.record_lines import Lines
 
 
 def test_the_audit_says_which_operator_did_what_and_no_name_begins_a_line_of_its_own() -> None:
