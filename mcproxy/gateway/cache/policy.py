@@ -47,6 +47,7 @@ _MAX_PUBLIC: Final = 256 * 1024
 _HARMLESS_META: Final = frozenset({"traceparent", "tracestate", "baggage"})
 """Keys of a request's `_meta` that do not affect its result (basic, "OpenTelemetry trace context")."""
 _FOREVER: Final = float("inf")
+_NO_CHANGES: Final = WatchChanges()
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -57,10 +58,9 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class JoinedRead(msgspec.Struct, frozen=True):
-    """A caller that waits for `shared_read`; the leader has still to begin it."""
+    """What a caller joined; as its leader it has still to begin it."""
 
     shared_read: SharedRead
-    waiter: ReadWaiter
     is_leader: bool
 
 
@@ -69,7 +69,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     placed: bool = False
     evicted: int = 0
-    watches: WatchChanges = WatchChanges()
+    watches: WatchChanges = _NO_CHANGES
 
 
 class CachePolicy:
@@ -127,16 +127,15 @@ class CachePolicy:
             return reader.for_everybody, reader
         return (reader,)
 
-    def join(self, key: CacheKey, reader: CacheKey, call: Call) -> JoinedRead:
+    def join(self, key: CacheKey, waiter: ReadWaiter) -> JoinedRead:
         """Joins the shared read under `key`, or begins one as its leader."""
-        waiter = ReadWaiter(call, reader)
         shared_read = self._shared_reads.get(key)
         if shared_read is not None and shared_read.open:
             shared_read.join(waiter)
-            return JoinedRead(shared_read, waiter, is_leader=False)
+            return JoinedRead(shared_read, is_leader=False)
         watch = self._watches.confirmed(key.uri) if key.owner is None else None
         shared_read = self._shared_reads[key] = SharedRead(key, waiter, watch)
-        return JoinedRead(shared_read, waiter, is_leader=True)
+        return JoinedRead(shared_read, is_leader=True)
 
     def finish(self, shared_read: SharedRead, outcome: Outcome, now: float) -> Kept:
         """Takes the outcome of a shared read: for all who joined it, and to be cached where that is allowed."""
@@ -260,7 +259,7 @@ class CachePolicy:
         """Watches the resource of a cached entry, where the settings ask for it and the shared link reports changes."""
         reported = self._up.get(None) and self._reports_updates and not self._deaf
         if not self._spec.cache.coherent or key.owner is not None or not reported:
-            return WatchChanges()
+            return _NO_CHANGES
         changes = self._watches.want(key.uri)
         for watch in changes.ended:
             self.store.drop_uri(canonical(watch.uri))

@@ -37,7 +37,7 @@ from mcproxy.catalog.annotations import is_read_only
 from mcproxy.catalog.views.snapshots import EMPTY
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
-from mcproxy.gateway.cache.singleflight import SharedRead
+from mcproxy.gateway.cache.singleflight import ReadWaiter, SharedRead
 from mcproxy.gateway.cache.store import CacheKey, fit
 from mcproxy.gateway.cache.watches import Watch, WatchChanges
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
@@ -122,6 +122,8 @@ class ReadCache(Component):
         self._now = now
         self._subscriptions: WatchTable | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._loop: asyncio.AbstractEventLoop
+        """Kept while it runs: to ask for it costs a system call (before Python 3.12)."""
         self.on_write: Callable[[str], None] = _unheard
         """Is told the upstream whose tool was called and may have written."""
         self.upstreams: dict[str, Upstream] = {}
@@ -133,6 +135,7 @@ class ReadCache(Component):
 
     async def run(self) -> None:
         """Makes the reads upstream that calls share, until cancelled."""
+        self._loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as self._tasks:
             try:
                 await anyio.sleep_forever()
@@ -254,11 +257,12 @@ class ReadCache(Component):
         for key in policy.shared_read_keys(reader):
             if self._tasks is None:
                 break
-            joined = policy.join(key, reader, call)
+            waiter = ReadWaiter(call, reader, self._loop.create_future())
+            joined = policy.join(key, waiter)
             self._metrics.cache_reads.labels(upstream.name, "miss" if joined.is_leader else "coalesced").inc()
             if joined.is_leader:
                 self._begin(self._tasks, upstream, policy, joined.shared_read)
-            outcome = await joined.shared_read.wait(joined.waiter)
+            outcome = await joined.shared_read.wait(waiter)
             if outcome is not None:
                 return outcome
         return await upstream(call)

@@ -21,11 +21,11 @@ from mcproxy.protocol.methods import PROGRESS
 
 
 class ReadWaiter(msgspec.Struct, frozen=True, eq=False):
-    """A caller that waits. `reader` is the cache key of entries that are its own."""
+    """A caller that waits until it is `released`. `reader` is the cache key of entries that are its own."""
 
     call: Call
     reader: CacheKey
-    released: asyncio.Future[None] = msgspec.field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    released: asyncio.Future[None]
 
 
 class SharedRead:
