@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -72,6 +73,11 @@ def test_any_text_survives_a_header(text: str) -> None:
     assert all(" " <= char <= "~" or char == "\t" for char in value)
     assert value == value.strip()
     assert decode_value(value) == text
+
+
+@given(st.text("a~= \t\n\x1f\x7f\xa0é", max_size=4))
+def test_what_is_printable_between_visible_ends_is_its_own_value(text: str) -> None:
+    assert (encode_value(text) == text) is (re.fullmatch(r"[!-~]([ -~\t]*[!-~])?", text) is not None)
 
 
 @pytest.mark.parametrize("value", ["=?base64?SGVsbG8?=", "=?base64?SGVs!!!bG8=?=", "=?base64?/w==?=", "ü", "a\x00b"])
