@@ -122,9 +122,8 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
                 account = calls.account(upstream, row.name if row.known else UNKNOWN, subject)
                 elsewhere = notes.upstream_seconds
                 own = seconds - elsewhere if elsewhere and not notes.asked else None
-                account.count(outcome_label, seconds, own, notes.trace)
-                if row.may_fail and type(outcome) is Complete:
-                    account.observe_size(size_of(outcome.result))
+                size = size_of(outcome.result) if row.may_fail and type(outcome) is Complete else None
+                account.count(outcome_label, seconds, own, notes.trace, size)
 
         return counting
 

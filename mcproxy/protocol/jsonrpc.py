@@ -6,7 +6,7 @@ What lies below passes as the very bytes that came in. A message is either under
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -161,13 +161,12 @@ def parse_message(data: bytes | Raw) -> Message:
     id, method = plain.id, plain.method
     if len(text) > _MANY_MEMBERS_AT:
         _check_members(plain)
-    if method is not UNSET and id is UNSET:
-        return Notification(method, plain.params or {})
-    if id is UNSET or id is None:
-        return _read_closely(data)
     if method is not UNSET:
-        return Request(id, method, plain.params or {})
-    if plain.error is UNSET and plain.result is not UNSET:
+        if id is UNSET:
+            return Notification(method, plain.params or {})
+        if id is not None:
+            return Request(id, method, plain.params or {})
+    elif plain.result is not UNSET and plain.error is UNSET and id is not UNSET and id is not None:
         return Response(id, plain.result)
     return _read_closely(data)
 
@@ -276,9 +275,8 @@ def encode(message: Message) -> bytes:
     return one_line(_encoder.encode(message))
 
 
-def encode_whole(message: Message) -> bytes:
-    """One message as JSON, line breaks of its parts included: for an HTTP body."""
-    return _encoder.encode(message)
+encode_whole: Final[Callable[[Message], bytes]] = _encoder.encode
+"""One message as JSON, line breaks of its parts included: for an HTTP body."""
 
 
 def with_param(notification: bytes, member: bytes) -> bytes:
@@ -313,7 +311,7 @@ def first_level(members: Mapping[str, object]) -> Params:
 
 def size_of(members: Params) -> int:
     """As many bytes as they are on the wire, where no key has escapes: each with two quotes, a colon and a comma."""
-    return max(2, 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values())))
+    return 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values())) if members else 2
 
 
 def one_line(data: bytes) -> bytes:

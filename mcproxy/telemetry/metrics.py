@@ -79,27 +79,31 @@ class Account:
         self._own = own
         self._own_duration: FastHistogram | None = None
 
-    def count(self, outcome: str, seconds: float, own: float | None = None, trace: str | None = None) -> None:
+    def count(
+        self,
+        outcome: str,
+        seconds: float,
+        own: float | None = None,
+        trace: str | None = None,
+        size: int | None = None,
+    ) -> None:
         """Counts a finished call. `own` are the seconds that its upstream did not take, where that is known.
 
-        `trace` is the id of its trace, which its times are linked to as exemplars.
+        `trace` is the id of its trace, which its times link to as exemplars; `size`, the bytes of a tool's result.
         """
         count = self._outcomes.get(outcome)
         if count is None:
             count = self._outcomes[outcome] = self._requests.labels(*self._labels, outcome)
         count.inc()
         self._duration.observe(seconds, trace)
-        if own is None:
-            return
-        if self._own_duration is None:
-            self._own_duration = self._own.labels(self._labels[0])
-        self._own_duration.observe(own if own > 0 else 0.0, trace)
-
-    def observe_size(self, size: int) -> None:
-        """Notes the bytes of a tool's result."""
-        if self._size is None:
-            self._size = self._sizes.labels(self._labels[0], self._labels[2])
-        self._size.observe(size)
+        if own is not None:
+            if self._own_duration is None:
+                self._own_duration = self._own.labels(self._labels[0])
+            self._own_duration.observe(own if own > 0 else 0.0, trace)
+        if size is not None:
+            if self._size is None:
+                self._size = self._sizes.labels(self._labels[0], self._labels[2])
+            self._size.observe(size)
 
 
 class Calls:

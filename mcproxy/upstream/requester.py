@@ -234,13 +234,16 @@ class Requester:
             raise NotAccepted(self._context.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
         except ConnectionBroken as error:
             raise PeerGone(self._context.redact(f"the connection to {url.origin()} broke: {error}")) from error
-        if answer.head.cookies:
+        head, response = answer.head, UpstreamResponse(url, answer)
+        if head.cookies:
             self._remember(url, answer)
-        response = UpstreamResponse(url, answer)
-        target = _redirect(response) if answer.head.status in _REDIRECTS else None
-        if target is None:
-            return _uncompressed(response)
+        target = _redirect(response) if head.status in _REDIRECTS else None
+        if target is None and not head.content_encoding:
+            return response
         response.close()
+        if target is None:
+            sentence = f"it compresses what it says ({head.content_encoding[:20]!r}), though it was asked not to"
+            raise Rejected(sentence, head.status)
         self._check_redirect(response, target, redirects)
         return await self._sent(method, target, headers, varying, data, redirects - 1)
 
@@ -355,15 +358,6 @@ async def read_prefix(response: UpstreamResponse) -> bytes:
         except ConnectionBroken:
             return body
     return body[:PREFIX_BYTES]
-
-
-def _uncompressed(response: UpstreamResponse) -> UpstreamResponse:
-    """`response`. Raises Rejected where its body is compressed."""
-    packing = response.body.head.content_encoding
-    if not packing:
-        return response
-    response.close()
-    raise Rejected(f"it compresses what it says ({packing[:20]!r}), though it was asked not to", response.status)
 
 
 def _redirect(response: UpstreamResponse) -> URL | None:

@@ -88,7 +88,7 @@ def test_r52_the_sizes_of_results_are_those_of_known_tools_and_go_with_their_ups
     metrics = Metrics()
     metrics.calls.subjects.most = 1
     for subject, size in (("echo", 100), ("echo", 5000), ("another", 7)):
-        metrics.calls.account("git", "tools/call", subject).observe_size(size)
+        metrics.calls.account("git", "tools/call", subject).count("ok", 1.0, size=size)
     sums = {
         subject: metrics.registry.get_sample_value("mcproxy_result_bytes_sum", {"upstream": "git", "subject": subject})
         for subject in ("echo", OTHER)

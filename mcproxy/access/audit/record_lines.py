@@ -169,14 +169,14 @@ class Lines:
     def line(self, record: AuditRecord) -> bytes:
         """What is written of a record, the line end included."""
         match record:
+            case Record():
+                return self._of_call(record)
             case RefusedCredentials():
                 return b"{%b}\n" % _members(self._of_refusal(record))
             case GrantRecord():
                 return b"{%b}\n" % _members(self._of_grant(record))
             case OperatorRecord():
                 return b"{%b}\n" % _members(self._of_operator(record))
-            case Record():
-                return self._of_call(record)
 
     def _of_call(self, record: Record) -> bytes:
         caller, seen, id = record.caller, record.seen, record.id

@@ -82,11 +82,11 @@ def recorded(
     given = params.get("arguments") if arguments != "none" else None
     return Record(
         at=end.at,
-        trace=notes.trace or trace_id(params) or getrandbits(128).to_bytes(16).hex(),  # an id, and no secret
+        trace=notes.trace or trace_id(params) or f"{getrandbits(128):032x}",  # an id, and no secret
         id=call.id,
         caller=caller,
         session=None if caller.session is None else digests.session(caller.session),
-        method=call.method,
+        method=call.row.name,
         seen=seen,
         outcome=end.label,
         code=code,
