@@ -30,6 +30,8 @@ AskForLevel = Callable[[Space, Caller], Awaitable[None]]
 
 
 class UpstreamExchange:
+    """Sends calls in the names of their upstreams, and gives outcomes back in those of the endpoint."""
+
     def __init__(
         self,
         upstreams: Mapping[str, Upstream],

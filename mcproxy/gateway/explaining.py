@@ -41,6 +41,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """A decision, and the steps to it up to the first that does not pass."""
+
     allowed: bool
     steps: tuple[Step, ...]
 
@@ -69,6 +71,7 @@ def explain(
     subject: str,
     arguments: Params,
 ) -> Explanation:
+    """Why `caller` may use a thing with these arguments, or may not. Decides as for a call, and sends nothing."""
     steps: list[Step] = []
     for step in _Walk(catalogue, upstreams, caller).steps(kind, subject, arguments):
         steps.append(step)

@@ -57,12 +57,14 @@ async def _stop_signal(act: Callable[[SignalAction], None], *, reloads: bool, on
 
 
 def action_for(number: signal.Signals, *, reloads: bool) -> SignalAction:
+    """What a signal asks for; without `reloads`, a hang-up stops the gateway as others do."""
     if number == _VERBOSE:
         return SignalAction.VERBOSE
     return SignalAction.RELOAD if number == _HANGUP and reloads else SignalAction.STOP
 
 
 def has_terminal(path: str = TERMINAL) -> bool:
+    """Whether the process has a terminal that still opens."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -90,6 +90,7 @@ class Difference:
 
 
 def diff(old: Settings, new: Settings) -> Difference:
+    """What a reload changes, in the parts of the settings by which the gateway goes."""
     before, after = enabled(old), enabled(new)
     stay = [name for name in before if name in after]
     keys = set(_changed_keys(old.proxy, new.proxy))

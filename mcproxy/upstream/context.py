@@ -103,6 +103,7 @@ class EraHints:
     """Attempts in a row that failed, for any reason."""
 
     def note_success(self, era: Era | None) -> None:
+        """The server connected; `era` is tried first from now on."""
         self.expected, self.failures = era, 0
 
     def note_failure(self) -> None:

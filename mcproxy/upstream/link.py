@@ -58,7 +58,8 @@ class Link(Protocol):
     """One live connection to one upstream, of one era: a handler in the upstream's own names."""
 
     @property
-    def identity(self) -> ServerIdentity: ...
+    def identity(self) -> ServerIdentity:
+        """What the server said of itself when it connected."""
 
     @property
     def is_closed(self) -> bool:

@@ -66,6 +66,7 @@ class ConnectionSlots:
         return self._taken >= self.limit
 
     def take(self) -> None:
+        """Counts one more, also over the limit: see `full`."""
         self._taken += 1
 
     def give_back(self) -> None:

@@ -43,6 +43,8 @@ MOST_AT_ONCE: Final = 1000
 
 
 class Appends(Protocol):
+    """Where lines of the audit go."""
+
     def append(self, data: bytes) -> None:
         """Raises OSError."""
 

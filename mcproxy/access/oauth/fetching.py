@@ -27,6 +27,8 @@ class NotThere(FetchFailed):
 
 
 class Fetch(Protocol):
+    """Fetches a document of an issuer."""
+
     async def __call__(self, url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
         """The body of a GET, of at most so many bytes; `public` addresses alone, where that is asked.
 

@@ -60,7 +60,8 @@ class ClientStream(Protocol):
     """The way to a client between its calls."""
 
     @property
-    def connected(self) -> bool: ...
+    def connected(self) -> bool:
+        """Whether a client reads it now; what is sent meanwhile may be kept for it."""
 
     def send(self, message: Message) -> None:
         """Never blocks."""
@@ -71,7 +72,8 @@ class ClientStream(Protocol):
     def notify_writer(self) -> None:
         """Has the writer look: the session has changes to send."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends its connection, if any. Idempotent."""
 
 
 class Cancellable(Protocol):

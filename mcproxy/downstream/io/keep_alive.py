@@ -33,11 +33,13 @@ class KeepAlive:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, stream: IdleStream) -> None:
+        """Keeps a stream alive from now on, until `discard`."""
         self._streams.add(stream)
         if self._timer is None:
             self._set_timer()
 
     def discard(self, stream: IdleStream) -> None:
+        """Idempotent."""
         self._streams.discard(stream)
         if self._timer is not None and not self._streams:
             self._timer.cancel()

@@ -84,6 +84,7 @@ def encoded(change: Change) -> bytes:
 
 
 def as_notification(change: Change) -> Notification:
+    """The notification that tells of a change, in the hearer's own names."""
     match change:
         case ListChanged(kind=kind):
             return Notification(kind.changed, {})

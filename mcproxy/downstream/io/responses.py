@@ -43,12 +43,14 @@ class Refusal(Exception):
 
 
 def refused(refusal: Refusal) -> http.Response:
+    """The response to a request that is refused as a whole."""
     return error(refusal.status, refusal.error, refusal.id, headers=refusal.headers)
 
 
 def error(
     status: int, reason: McpError, id: RequestId | None = None, *, headers: Mapping[str, str] | None = None
 ) -> http.Response:
+    """A JSON-RPC error with that HTTP status; without an id where that could not be read."""
     return json(encode(ErrorResponse(id, reason.error())), status, headers)
 
 
@@ -58,6 +60,7 @@ def failure(reason: McpError, id: RequestId | None) -> http.Response:
 
 
 def json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> http.Response:
+    """A response whose body is encoded JSON."""
     return http.Response(status, body, {**_WHOLE_HEADERS, **headers} if headers else _WHOLE_HEADERS)
 
 

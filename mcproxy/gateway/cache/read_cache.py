@@ -60,7 +60,8 @@ class WatchTable(Protocol):
     async def watch(self, key: ResourceKey, listener: Listener, spelling: str) -> Outcome:
         """Complete once the upstream reports changes of `key`, or at once where it is away."""
 
-    def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None: ...
+    def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None:
+        """Ends a `watch`; nothing where there is none."""
 
 
 class Cause(Enum):

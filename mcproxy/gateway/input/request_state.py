@@ -65,6 +65,8 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class RequestStates:
+    """Seals and opens `requestState`, which a client sends back with its retry (multi round-trip requests)."""
+
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
@@ -88,6 +90,7 @@ class RequestStates:
 
 
 def state_refusal(why: str) -> McpError:
+    """The refusal of a state; `why` goes on from its name."""
     return McpError(INVALID_PARAMS, f'"{REQUEST_STATE}" {why}')
 
 

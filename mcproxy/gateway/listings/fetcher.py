@@ -70,6 +70,8 @@ SOONEST_AGAIN: Final = 1.0
 
 
 class ListFetcher(Component):
+    """Fetches lists that are unknown, were changed, or whose time is over; `known` and `fresh` wait for that."""
+
     goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
     heeds = LINK_EVENTS | {ListChanged, PushChannel, UnannouncedLists}
 

@@ -36,6 +36,7 @@ class KnownLinks:
         return [link for link in self.snapshots if link.upstream == upstream]
 
     def is_up(self, link: LinkKey) -> bool:
+        """Whether a link is connected."""
         return link in self._up
 
     def is_reachable(self, link: LinkKey) -> bool:
@@ -43,6 +44,7 @@ class KnownLinks:
         return link in self._up or link in self._idle
 
     def up(self) -> list[LinkKey]:
+        """The links that are connected."""
         return list(self._up)
 
     def awaits_login(self, link: LinkKey) -> bool:
@@ -114,6 +116,7 @@ class KnownLinks:
         self._put(link, self.snapshots.get(link, Snapshot()))
 
     def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
+        """Notes a list as it was fetched, in place of the one before."""
         self._put(link, self.snapshots.get(link, Snapshot()).with_list(kind, listing))
 
     def renew(self, link: LinkKey, kind: Kind, freshness: Freshness) -> None:

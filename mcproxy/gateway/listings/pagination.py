@@ -28,22 +28,28 @@ class Paged(Protocol):
     """What is listed: `methods.Kind`, and tasks."""
 
     @property
-    def member(self) -> str: ...
+    def member(self) -> str:
+        """The member of a result that holds the entries."""
 
     @property
-    def list_method(self) -> str: ...
+    def list_method(self) -> str:
+        """The method that fetches a page."""
 
 
 _items = msgspec.json.Decoder(list[Raw])
 
 
 class PageLimits(msgspec.Struct, frozen=True):
+    """The most that is fetched of one list."""
+
     pages: int
     entries: int
     bytes: int
 
 
 class FetchedPages(msgspec.Struct, frozen=True):
+    """All that was fetched of one list."""
+
     items: list[Raw]
     cut: str | None = None
     """Why the rest was left, where it was."""

@@ -60,6 +60,7 @@ class CatalogueRules(NamedTuple):
 
 
 def rules_of(settings: Settings) -> CatalogueRules:
+    """What the catalogue takes from the settings."""
     # Neither pins nor hooks speak of messages of unknown extensions, which might do what they forbid.
     enforced = settings.access.pins.mode == "enforce" or any(hook.mode == "enforce" for hook in settings.access.hooks)
     other_roles = [role for endpoint in settings.endpoints.values() for role in endpoint.roles]
@@ -260,6 +261,7 @@ class Catalogue:
         return listed is not None and same(Kind.SKILLS, listed.entry, skill)
 
     def has_approved_instructions(self, link: LinkKey) -> bool:
+        """False where the server gives instructions that nobody approved."""
         identity = self.known.identity(link)
         return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
 

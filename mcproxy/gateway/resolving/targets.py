@@ -57,6 +57,8 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Resolver:
+    """Finds where calls go, each in its caller's own view: what that does not show is unknown."""
+
     def __init__(self, catalogue: Catalogue, reach: Reach, task_ids: TaskIds) -> None:
         self._catalogue = catalogue
         self._reach = reach

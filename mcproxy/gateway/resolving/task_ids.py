@@ -45,6 +45,8 @@ _sealed: Final = msgspec.json.Decoder(_SealedTask)
 
 
 class TaskIds:
+    """Seals and opens the ids by which callers know tasks; each is good for one principal at one endpoint."""
+
     def __init__(self, catalogue: Catalogue, sealer: Sealer) -> None:
         self._catalogue = catalogue
         self._sealer = sealer

@@ -44,6 +44,7 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Bytes of it that count."""
         return self.other + len(self.text or b"")
 
     @property

@@ -198,6 +198,7 @@ class ResourceSubscriptions(Component):
             raise _too_many(sentence, "max_subscription_bytes_per_principal")
 
     def unwatch(self, key: ResourceKey, listener: Listener, client_uri: str) -> None:
+        """Ends a `watch`; nothing where there is none. The upstream is told when nobody watches any more."""
         if self._watchers.remove(key, listener, client_uri):
             self._happened(key, SubscriptionEvent.LEFT)
             if key in self._subscriptions:

@@ -137,4 +137,5 @@ class UpstreamSubscription:
         """Its last answer, where that was a refusal."""
 
     def move(self, event: SubscriptionEvent) -> None:
+        """Takes an event. Raises KeyError for one that cannot happen in this state."""
         self.state = TRANSITIONS[self.state][event]

@@ -26,6 +26,7 @@ class TaskRegistry:
         return dict(self._holders.get(task, {}))
 
     def of(self, listener: Listener) -> list[Task]:
+        """The tasks that a listener holds, the one added longest ago first."""
         return list(self._held.get(listener, ()))
 
     def over(self, link: LinkKey) -> frozenset[str]:
@@ -39,6 +40,7 @@ class TaskRegistry:
         return next(held, None)
 
     def add(self, listener: Listener, task: Task) -> None:
+        """Has a listener hold a task; over `most` of them it lets go of the one added longest ago."""
         held = self._held.setdefault(listener, {})
         held.pop(task, None)
         held[task] = None
@@ -47,10 +49,12 @@ class TaskRegistry:
             self._let_go(listener, next(iter(held)))
 
     def discard(self, listener: Listener, task: Task) -> None:
+        """Has a listener let go of a task. Idempotent."""
         if task in self._held.get(listener, {}):
             self._let_go(listener, task)
 
     def drop(self, listener: Listener) -> None:
+        """Has a listener let go of all its tasks. Idempotent."""
         for task in list(self._held.get(listener, ())):
             self._let_go(listener, task)
         self._held.pop(listener, None)

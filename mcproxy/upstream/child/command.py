@@ -37,6 +37,7 @@ class CommandFailed(Exception):
 
 
 def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a child: those of INHERITED that there are, and those of the settings."""
     return {name: environ[name] for name in INHERITED if name in environ} | spec.env
 
 

@@ -31,6 +31,8 @@ class EndpointFailed(Exception):
 
 
 class HttpAnswer(NamedTuple):
+    """The whole answer of an endpoint, whatever its status."""
+
     status: int
     body: bytes
     content_type: str

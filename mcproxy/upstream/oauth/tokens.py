@@ -84,6 +84,7 @@ class TokenUnavailable(Exception):
 
 
 def code_exchange(login: Login, code: str) -> TokenForm:
+    """RFC 6749, section 4.1.3, with PKCE (RFC 7636, section 4.5) and the resource (RFC 8707)."""
     return {
         "grant_type": "authorization_code",
         "code": code,
@@ -99,6 +100,7 @@ def refreshing(token: str, resource: str) -> TokenForm:
 
 
 def client_credentials(resource: str, scopes: tuple[str, ...]) -> TokenForm:
+    """RFC 6749, section 4.4.2, with the resource (RFC 8707)."""
     return _scoped({"grant_type": "client_credentials", "resource": resource}, scopes)
 
 
