@@ -1,13 +1,15 @@
 """`subscriptions/listen` (2026-07-28, subscriptions): one request, answered by a stream of changes until it ends.
 
 The acknowledgement goes first and names what is honoured; only changes that were asked for are sent. Pending changes
-are a set. Knows no transport.
+are a set. A stream is a state machine: `TRANSITIONS` has all of it. Knows no transport.
 """
 
 from __future__ import annotations
 
 import asyncio
 from array import array
+from collections.abc import Mapping
+from enum import Enum
 from itertools import compress
 from typing import Final, Protocol, assert_never
 
@@ -55,6 +57,52 @@ MAX_CLIENT_BYTES: Final = 16 * 1024
 
 _flag = msgspec.json.Decoder(bool)
 _uris = msgspec.json.Decoder(list[str])
+
+
+class ListenState(Enum):
+    """What a stream's client was sent."""
+
+    SUBSCRIBING = "nothing yet: it is being found out what can be honoured"
+    CLOSING = "nothing yet, and an error as soon as that was found out"
+    OPEN = "the acknowledgement, and changes since"
+    ANSWERED = "its closing result or an error, which nothing follows"
+    ENDED = "nothing more: its subscriptions were let go of"
+
+
+class ListenEvent(Enum):
+    """What happens to a stream."""
+
+    ACKNOWLEDGED = "what is honoured was found out"
+    REFUSED = "the request is answered with an error"
+    CLOSED = "the gateway shuts down, or the credentials are no longer good"
+    LET_GO = "its request is over, or its connection is gone"
+
+
+_S, _E = ListenState, ListenEvent
+TRANSITIONS: Final[Mapping[ListenState, Mapping[ListenEvent, ListenState]]] = {
+    _S.SUBSCRIBING: {
+        _E.ACKNOWLEDGED: _S.OPEN,
+        _E.REFUSED: _S.ANSWERED,
+        _E.CLOSED: _S.CLOSING,
+        _E.LET_GO: _S.ENDED,
+    },
+    _S.CLOSING: {
+        _E.REFUSED: _S.ANSWERED,
+        _E.CLOSED: _S.CLOSING,
+        _E.LET_GO: _S.ENDED,
+    },
+    _S.OPEN: {
+        _E.CLOSED: _S.ANSWERED,
+        _E.LET_GO: _S.ENDED,
+    },
+    _S.ANSWERED: {
+        _E.CLOSED: _S.ANSWERED,
+        _E.LET_GO: _S.ENDED,
+    },
+    _S.ENDED: {},
+}
+
+_OPEN: Final = ListenState.OPEN
 
 
 class SubscriptionFilter(msgspec.Struct, frozen=True):
@@ -165,9 +213,9 @@ class Subscription:
         self._filter = SubscriptionFilter()
         self._watched = array("q")
         """The keys of its lists and resources in `ended_streams`, once it is acknowledged."""
-        self.acknowledged = False
-        """Whether it was acknowledged, and has not ended."""
+        self.state = ListenState.SUBSCRIBING
         self._closing: McpError | None = None
+        """What its request is answered with, where it was closed before it was acknowledged."""
         self._closed: asyncio.Event | None = None
         """Made by the first that waits for it."""
 
@@ -185,14 +233,26 @@ class Subscription:
     async def ask(self, request: InputRequest) -> Raw:
         raise not_asked(request)
 
+    def _advance(self, event: ListenEvent) -> bool:
+        """False where it has ended: what comes of its request then is for nobody."""
+        if self.state is ListenState.ENDED:
+            return False
+        self.state = TRANSITIONS[self.state][event]
+        return True
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether it was acknowledged, and is open still."""
+        return self.state is _OPEN
+
     @property
     def has_changes(self) -> bool:
         """Whether changes are pending that may be sent now."""
-        return self.acknowledged and len(self._changes) > 0
+        return self.state is _OPEN and len(self._changes) > 0
 
     def send_changes(self) -> bool:
         """Sends a batch of pending changes; returns whether there may be more."""
-        if not self.acknowledged:
+        if self.state is not _OPEN:
             return False
         changes = self._changes.take()
         for change in changes:
@@ -215,18 +275,23 @@ class Subscription:
         try:
             await self._subscribe()
         except McpError as refusal:
-            self._outlet.send(ErrorResponse(self._admitted.id, refusal.error()))
+            self._refuse(refusal)
             return
         if self._closing is not None:
-            self._outlet.send(ErrorResponse(self._admitted.id, self._closing.error()))
+            self._refuse(self._closing)
             return
-        self.acknowledged = True
+        if not self._advance(ListenEvent.ACKNOWLEDGED):
+            return
         honoured = {"notifications": raw(self._filter.members())}
         self._outlet.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
         self._note_missed(self._filter)
         # The gateway keeps the URIs, and sends updates of these alone: here it matters only whether there are any.
         self._filter = SubscriptionFilter(self._filter.flags, self._filter.uris[:1], self._filter.tasks)
         self._outlet.notify_writer()
+
+    def _refuse(self, refusal: McpError) -> None:
+        if self._advance(ListenEvent.REFUSED):
+            self._outlet.send(ErrorResponse(self._admitted.id, refusal.error()))
 
     def _note_missed(self, agreed: SubscriptionFilter) -> None:
         """R21: what a stream before this one watched may have changed while there was none."""
@@ -245,16 +310,18 @@ class Subscription:
 
         Before it was acknowledged, the request is answered with `refusal`, by default that the gateway shuts down.
         """
+        was_open = self.acknowledged
+        if not self._advance(ListenEvent.CLOSED):
+            return
         self._closing = refusal or shutting_down()
-        if self.acknowledged:
-            self.acknowledged = False
+        if was_open:
             self._outlet.send(answer(self._context, self._admitted, Complete(with_meta({}, self._tag))))
         if self._closed is not None:
             self._closed.set()
 
     def end(self) -> None:
         """Sends no more changes, and lets go of its subscriptions. Idempotent."""
-        self.acknowledged = False
+        self._advance(ListenEvent.LET_GO)
         self._context.ended_streams.note(self._watched)
         self._watched = array("q")
         self._context.audience.leave(self)

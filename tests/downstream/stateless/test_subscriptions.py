@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -13,12 +17,33 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError, Party
-from mcproxy.downstream.stateless.subscriptions import SubscriptionFilter, read_filter
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, first_level, parse_object, raw
+from mcproxy.call.identity import ANONYMOUS
+from mcproxy.downstream.stateless.conversation import admit
+from mcproxy.downstream.stateless.subscriptions import (
+    TRANSITIONS,
+    ListenEvent,
+    ListenState,
+    Subscription,
+    SubscriptionFilter,
+    read_filter,
+)
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    ErrorObject,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    Response,
+    first_level,
+    parse_message,
+    parse_object,
+    raw,
+)
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.modern import PREFIX, SUBSCRIPTION, modern_client_of, request
-from tests.fakes.gateway import FakeGateway, Held, Served, nobody_waits, quick, served
+from tests.fakes.gateway import FakeGateway, Held, Served, edge_of, nobody_waits, quick, served
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -423,3 +448,124 @@ async def test_r21_what_was_watched_before_is_told_as_updated_when_it_is_watched
                 assert updated["params"] == {"uri": "a://b", "_meta": {SUBSCRIPTION: 2}}
                 signal(gateway, ResourceUpdated("a://d"))
                 assert (await events.message())["params"]["uri"] == "a://d"
+
+
+@dataclass
+class Outlet:
+    """Remembers what a stream's client is sent (implements `SubscriptionOutlet`)."""
+
+    sent: list[Message] = field(default_factory=list)
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def put(self, notification: bytes, *, droppable: bool) -> None:
+        self.sent.append(parse_message(notification))
+
+    def notify_writer(self) -> None:
+        return
+
+
+@dataclass
+class Driven:
+    """A real stream, its gateway, and what its client is sent."""
+
+    gateway: FakeGateway
+    outlet: Outlet
+    stream: Subscription
+
+    async def take(self, event: ListenEvent) -> None:
+        match event:
+            case ListenEvent.ACKNOWLEDGED:
+                await self.stream.begin()
+            case ListenEvent.REFUSED:
+                del self.gateway.answers["server/discover"]
+                await self.stream.begin()
+            case ListenEvent.CLOSED:
+                self.stream.close()
+            case ListenEvent.LET_GO:
+                self.stream.end()
+
+    async def to(self, state: ListenState) -> None:
+        for event in WAYS[state]:
+            await self.take(event)
+        assert self.stream.state is state
+
+
+WAYS: dict[ListenState, list[ListenEvent]] = {
+    ListenState.SUBSCRIBING: [],
+    ListenState.CLOSING: [ListenEvent.CLOSED],
+    ListenState.OPEN: [ListenEvent.ACKNOWLEDGED],
+    ListenState.ANSWERED: [ListenEvent.ACKNOWLEDGED, ListenEvent.CLOSED],
+    ListenState.ENDED: [ListenEvent.LET_GO],
+}
+"""The events that lead to each state."""
+
+SENT: dict[tuple[ListenState, ListenEvent], list[type]] = {
+    (ListenState.SUBSCRIBING, ListenEvent.ACKNOWLEDGED): [Notification],
+    (ListenState.SUBSCRIBING, ListenEvent.REFUSED): [ErrorResponse],
+    (ListenState.CLOSING, ListenEvent.REFUSED): [ErrorResponse],
+    (ListenState.OPEN, ListenEvent.CLOSED): [Response],
+}
+"""What the client is sent on each edge; on the others nothing."""
+
+EDGES = [(state, event, after) for state, row in TRANSITIONS.items() for event, after in row.items()]
+
+
+@asynccontextmanager
+async def driven() -> AsyncIterator[Driven]:
+    gateway, outlet = open_gateway(), Outlet()
+    async with edge_of(gateway) as context:
+        asked = parse_message(json.dumps(listen(TOOLS)).encode())
+        assert isinstance(asked, Request)
+        yield Driven(gateway, outlet, Subscription(context, admit(context, asked, ANONYMOUS, ""), outlet))
+
+
+@pytest.mark.parametrize(("state", "event", "after"), EDGES, ids=lambda each: each.name)
+async def test_every_edge_leads_where_the_table_says_and_sends_no_more_than_its_message(
+    state: ListenState, event: ListenEvent, after: ListenState
+) -> None:
+    async with driven() as d:
+        await d.to(state)
+        d.outlet.sent.clear()
+        await d.take(event)
+        assert d.stream.state is after
+        assert [type(message) for message in d.outlet.sent] == SENT.get((state, event), [])
+
+
+@pytest.mark.parametrize("state", ListenState)
+async def test_an_open_stream_alone_sends_changes(state: ListenState) -> None:
+    async with driven() as d:
+        await d.to(state)
+        d.outlet.sent.clear()
+        d.stream.signal(ListChanged(Kind.TOOLS))
+        d.stream.send_changes()
+        assert len(d.outlet.sent) == (state is ListenState.OPEN)
+
+
+@pytest.mark.parametrize("happens", [Subscription.close, Subscription.end], ids=lambda each: each.__name__)
+async def test_a_stream_that_has_ended_may_be_closed_and_ended_again(happens: Callable[[Subscription], None]) -> None:
+    async with driven() as d:
+        await d.to(ListenState.ENDED)
+        happens(d.stream)
+        assert (d.stream.state, d.outlet.sent) == (ListenState.ENDED, [])
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_what_comes_of_a_request_whose_stream_has_ended_is_sent_to_nobody(refused: bool) -> None:
+    held = Held()
+
+    async def answer(call: Call) -> Outcome:
+        await held(call)
+        if refused:
+            raise McpError(INTERNAL_ERROR, "no")
+        return await offering_everything(call)
+
+    with anyio.fail_after(GUARD):
+        async with driven() as d, anyio.create_task_group() as tasks:
+            d.gateway.answers["server/discover"] = answer
+            tasks.start_soon(d.stream.begin)
+            await held.arrived.wait()
+            d.stream.end()
+            held.release.set()
+    assert (d.stream.state, d.outlet.sent) == (ListenState.ENDED, [])
