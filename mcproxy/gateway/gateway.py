@@ -132,7 +132,7 @@ class Gateway:
         self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, self._embeddings, now)
         own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
-        self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.owner, metrics)
+        self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
         self._tasks = TaskRelay(
             catalogue, task_ids, self._task_registry, listeners, self._exchange, self._hooks.withholds
         )
@@ -150,7 +150,7 @@ class Gateway:
             pages=login_pages,
         )
         self.approvals = CallApprovals(
-            settings, catalogue, metrics, self._resolver.owner, self._fetcher.refetched, self.audit.note, approval_link
+            settings, catalogue, metrics, self._resolver.learn, self._fetcher.refetched, self.audit.note, approval_link
         )
         self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)

@@ -137,7 +137,7 @@ def _tool_of(task: Task) -> CallSubject:
 class CallHooks(Component):
     """`before` and `after` are its stages. `subject_of` finds what a call is about, as far as its caller may use it.
 
-    `find_late` learns the list that a name is in which is not known; it raises McpError.
+    `learn` has the list asked for that a name may be in which is not known; it raises McpError.
     """
 
     goes_by = frozenset({"access"})
@@ -147,12 +147,12 @@ class CallHooks(Component):
         settings: Settings,
         subject_of: CallSubjects,
         task_ids: TaskIds,
-        find_late: Callable[[Call], Awaitable[object]],
+        learn: Callable[[Call], Awaitable[None]],
         metrics: Metrics,
     ) -> None:
         self._subject_of = subject_of
         self._task_ids = task_ids
-        self._find_late = find_late
+        self._learn = learn
         self._metrics = metrics
         self._hooks: tuple[_Hook, ...] = ()
         self._after = _Selection((), subject_of)
@@ -196,10 +196,7 @@ class CallHooks(Component):
         return any(hook.settings.mode == "enforce" for hook in self._after.find(_TOOL_CALL, upstream, tool))
 
     async def _ask_before(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
-        if call.notes.subject is None:
-            # Not listed yet: its upstream is asked for its list, as the router would, which tells its own name.
-            await self._find_late(call)
-        selected = select(call)
+        selected = await self._select(select, call)
         if selected is not None and _is_allowed(call, selected.subject):
             for hook in selected.hooks:
                 verdict, body = await self._ask(hook, call, _told(hook, call, selected))
@@ -209,11 +206,18 @@ class CallHooks(Component):
                     call = call.with_params({**call.params, _ARGUMENTS: body[_ARGUMENTS]})
         return await handler(call)
 
+    async def _select(self, select: _Selection, call: Call) -> _Selected | None:
+        if call.notes.subject is None and call.row.name in KINDS:
+            # Not listed yet: its upstream is asked for its list, as the router would, which tells its own name.
+            await self._learn(call)
+        return select(call)
+
     async def _ask_after(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
+        # Before the call: while it runs, what it is about may be taken from its caller, and its result is judged still.
+        selected = await self._select(select, call)
         outcome = await handler(call)
-        selected = select(call)
         result = _result(call, outcome)
-        if result is None or selected is None or not _is_allowed(call, selected.subject):
+        if result is None or selected is None:
             return outcome
         for hook in selected.hooks:
             verdict, body = await self._ask(hook, call, {**_told(hook, call, selected), _RESULT: result})

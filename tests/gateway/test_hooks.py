@@ -19,6 +19,7 @@ from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import TaskChanged
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, Principal
+from mcproxy.call.upstreams import LoginAwaited
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -410,3 +411,63 @@ async def test_many_reloads_leave_no_session_open_and_calls_under_way_get_their_
         while it.connections():
             await anyio.lowlevel.checkpoint()
         assert isinstance(await rm(h), Complete)
+
+
+def forbid(h: House) -> None:
+    """Reloads with a policy that allows nothing."""
+    policy = h.settings.access.policy.model_copy(update={"default": "deny"})
+    access = h.settings.access.model_copy(update={"policy": policy})
+    h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_result_is_judged_though_its_caller_may_not_use_the_tool_any_more_when_it_comes(known: bool) -> None:
+    up = FakeUpstream("up", tools={})
+    up.lists[Kind.TOOLS] = [tool("rm")]
+    async with service() as it:
+        it.answer = lambda told: {"decision": "deny", "reason": "a secret"}
+        hook = {"url": it.url, "secret": SECRET, "timeout": GUARD, "phase": "after"}
+        async with house(up, access={"hooks": [hook]}, sleep=anyio.sleep) as h:
+            if known:
+                await h.ready()
+
+            def answer(call: Call) -> Outcome:
+                forbid(h)
+                return complete(content=[])
+
+            up.answers["tools/call"] = answer
+            assert error(await rm(h)).message == "this call was denied by a check of the gateway: a secret"
+            assert [told["subject"] for told in it.told] == ["rm"]
+
+
+async def test_the_result_of_a_task_is_judged_though_its_caller_may_not_reach_it_any_more_when_it_comes() -> None:
+    up = core()
+    async with service() as it, tasks(up, url=it.url, tools=["slow"]) as h:
+        it.answer = scanned
+
+        def answer(call: Call) -> Outcome:
+            forbid(h)
+            return complete(content=[{"type": "text", "text": "secret-data"}])
+
+        up.answers["tasks/result"] = answer
+        refusal = error(await h.call("tasks/result", taskId=await create(h)))
+        assert refusal.message == "this call was denied by a check of the gateway: a secret"
+
+
+@pytest.mark.parametrize("stage", ["before", "after", "approved"])
+async def test_the_gateways_own_tool_to_log_in_with_is_called_past_hooks_and_approvals(stage: str) -> None:
+    up = FakeUpstream("up")
+    up.lists[Kind.TOOLS] = [tool("rm")]
+    options: dict[str, dict[str, object]] = {"up": {"command": None, "url": "http://127.0.0.1:1/", "oauth": {}}}
+    policy = {"default": "deny", "roles": {"everyone": {"allow": [{"approve": "operator"}]}}}
+    async with service() as it:
+        hook = {"url": it.url, "secret": SECRET, "timeout": GUARD, "phase": stage}
+        access: dict[str, object] = {"policy": policy} if stage == "approved" else {"hooks": [hook]}
+        async with house(up, options=options, access=access, sleep=anyio.sleep) as h:
+            await h.ready()
+            h.gateway.on_event(LoginAwaited("up", None, awaited=True))
+            assert "has to log in to up" in str(decoded(await rm(h, name="up__login")))
+            h.gateway.on_event(LoginAwaited("up", None, awaited=False))
+            assert "No login is needed at up" in str(decoded(await rm(h, name="up__login")))
+            assert it.told == []
+            assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"

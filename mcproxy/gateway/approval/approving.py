@@ -92,10 +92,10 @@ def webhook_of(settings: ApprovalSettings) -> Webhook | None:
 
 
 class CallApprovals(Component):
-    """`approved` is its stage. `find_late` learns the list that a tool is in which is not known; it raises McpError.
+    """`approved` is its stage. `learn` has the list asked for that a tool may be in which is not known.
 
-    `refetch` has a list fetched that may have changed. `record` keeps who decided. `webhook` makes that of the
-    settings, if there is one.
+    It raises McpError. `refetch` has a list fetched that may have changed. `record` keeps who decided. `webhook` makes
+    that of the settings, if there is one.
     """
 
     goes_by = frozenset({"access", "endpoints", "upstreams"})
@@ -105,7 +105,7 @@ class CallApprovals(Component):
         settings: Settings,
         catalogue: Catalogue,
         metrics: Metrics,
-        find_late: Callable[[Call], Awaitable[object]],
+        learn: Callable[[Call], Awaitable[None]],
         refetch: Refetch,
         record: RecordAction,
         links: MakeLink,
@@ -118,7 +118,7 @@ class CallApprovals(Component):
         self._is_needed = settings.access.policy.approves
         self._catalogue = catalogue
         self._metrics = metrics
-        self._find_late = find_late
+        self._learn = learn
         self._refetch = refetch
         self._record = record
         self._link = links
@@ -167,7 +167,7 @@ class CallApprovals(Component):
             route = self._route(call)
             if route is None:
                 # Not listed yet: its upstream is asked for its list, as the router would, which needs no approval.
-                await self._find_late(call)
+                await self._learn(call)
                 route = self._route(call)
             if route is None or not route.may_need_approval:
                 return await handler(call)

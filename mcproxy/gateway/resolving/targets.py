@@ -127,6 +127,15 @@ class Resolver:
         """The name of the upstream that a call with a subject goes to. Raises McpError."""
         return (await self.target(call, self._catalogue.routes(call.caller))).space.upstream
 
+    async def learn(self, call: Call) -> None:
+        """Has the list asked for that a call's name may be in, where it is not known; it may have no such name then.
+
+        Raises McpError where the upstream is away.
+        """
+        row = call.row
+        if row.named_in is not None and row.subject_key is not None:
+            await self._learn(row.named_in, parse_text(call.params.get(row.subject_key, _NULL)) or "", call)
+
     def check_allowed(self, call: Call) -> None:
         """Raises McpError where the policy by now denies a call that was begun before."""
         row = call.row
@@ -254,12 +263,15 @@ class Resolver:
         hidden = view.resource(subject) if kind is Kind.RESOURCES else view.find(kind, subject)
         return Reason.PROTOCOL_ERROR if hidden is None else Reason.DENIED
 
-    async def _find_late(self, kind: Kind, name: str, call: Call) -> ExposedRoute:
-        """The route of a name that was not listed, once the lists of the upstream that may own it are known."""
+    async def _learn(self, kind: Kind, name: str, call: Call) -> None:
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is not None and self._catalogue.known.listing(self._catalogue.link(space, call.caller), kind) is None:
             await self._reach(space, kind, call)
+
+    async def _find_late(self, kind: Kind, name: str, call: Call) -> ExposedRoute:
+        """The route of a name that was not listed, once the lists of the upstream that may own it are known."""
+        await self._learn(kind, name, call)
         route = self._catalogue.routes(call.caller).find(kind, name)
         if route is None:
             raise _unknown(kind, name, self._why_unknown(kind, name, call))

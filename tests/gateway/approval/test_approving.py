@@ -652,7 +652,7 @@ async def test_the_webhook_decides_or_leaves_it_to_operators_and_decisions_are_r
             h.settings,
             h.gateway._catalogue,
             h.metrics,
-            h.gateway._resolver.owner,
+            h.gateway._resolver.learn,
             h.gateway._fetcher.refetched,
             recorded.append,
             lambda id: f"https://ops/{id}",
@@ -694,9 +694,9 @@ async def test_the_webhook_that_a_reload_replaced_is_retired_and_one_that_stays_
 
     webhook = {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more"}
     async with gateway(BY_OPERATOR) as h:
-        find, refetch = h.gateway._resolver.owner, h.gateway._fetcher.refetched
+        learn, refetch = h.gateway._resolver.learn, h.gateway._fetcher.refetched
         approvals = CallApprovals(
-            h.settings, h.gateway._catalogue, h.metrics, find, refetch, lambda it: None, lambda id: None, make
+            h.settings, h.gateway._catalogue, h.metrics, learn, refetch, lambda it: None, lambda id: None, make
         )
 
         def reconfigure(timeout: float) -> None:
@@ -736,7 +736,7 @@ async def test_no_repeat_outlives_the_call_or_the_configuration(ending: str) -> 
             h.settings,
             h.gateway._catalogue,
             h.metrics,
-            h.gateway._resolver.owner,
+            h.gateway._resolver.learn,
             h.gateway._fetcher.refetched,
             list[OperatorRecord]().append,
             lambda id: None,
