@@ -72,7 +72,7 @@ class ToolEmbeddings(Component):
         self._vectors: OrderedDict[bytes, Matrix] = OrderedDict()
         """By the digest of the text, the least recently used first."""
         self._missing: dict[bytes, str] = {}
-        """Texts that wait for a vector, by their digest."""
+        """Texts that wait for a vector, by their digest: the last that were asked for, at most as many as are kept."""
         self._views: OrderedDict[int, _ViewVectors] = OrderedDict()
         """By the identity of the view, which each keeps alive."""
         self._asking = 0
@@ -161,7 +161,12 @@ class ToolEmbeddings(Component):
         lacking = [place for place, digest in enumerate(known.digests) if digest not in self._vectors]
         if lacking and len(known.digests) <= self._capacity():
             for place in lacking:
-                self._missing[known.digests[place]] = embedded_text(searched_text(known.view.tools[place]))
+                digest = known.digests[place]
+                self._missing.pop(digest, None)
+                self._missing[digest] = embedded_text(searched_text(known.view.tools[place]))
+            while len(self._missing) > self._capacity():
+                # Of a list that was replaced meanwhile, or a view that is searched no more.
+                del self._missing[next(iter(self._missing))]
             self._wakeup.notify_all()
         for digest in known.digests:
             if digest in self._vectors:

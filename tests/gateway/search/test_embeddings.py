@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.search.ranking import ToolText
 from mcproxy.gateway.search.embeddings import MAX_TEXT, embedded_text, fused
@@ -184,6 +185,25 @@ async def test_a_view_with_more_vectors_than_there_is_room_for_is_searched_by_wo
         assert await find(gateway, "umbrella") == []
         assert await find(gateway, "letter") == ["post"]
         assert len(texts(fake)) == 4
+
+
+async def test_r78_texts_of_lists_that_are_gone_do_not_wait_for_a_service_that_is_away() -> None:
+    async with fake_embeddings() as fake, searched(fake, max_bytes=4 * 4 * 4) as gateway:
+        await find(gateway, "car")
+        await embedded(gateway, 4)
+        fake.respond = refuse
+        assert await find(gateway, "vehicle") == ["rent", "hidden"]
+        for version in range(5):
+            names = [f"v{version}t{number}" for number in range(4)]
+            gateway["u"].lists[Kind.TOOLS] = [tool(name) for name in names]
+            gateway["u"].announce(ListChanged(Kind.TOOLS))
+            await until(lambda names=names: {f"u__{name}" for name in names} <= set(gateway.names(Kind.TOOLS)))  # type: ignore[misc]
+            await find(gateway, names[0])
+        before = len(texts(fake))
+        fake.respond = well
+        gateway.clock.now += 1000
+        await until(lambda: any(text.startswith("u: v4t3") for text in texts(fake)[before:]))
+        assert {text.split()[1] for text in texts(fake)[before:]} == {f"v4t{number}" for number in range(4)}
 
 
 async def test_a_reload_keeps_vectors_unless_the_model_is_another() -> None:
