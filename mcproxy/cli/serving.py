@@ -20,6 +20,7 @@ from mcproxy.cli.runtime import ExitCode, own_command, run, set_up_logs
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.service import systemd
+from mcproxy.service.heap import c_mallopt, keep_freed_memory
 from mcproxy.service.reloading import Reloading, log_warnings
 from mcproxy.serving import run_http, run_stdio
 
@@ -67,7 +68,7 @@ def _stopped(configuration: Configuration, error: BaseException) -> str:
 
 async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
     async with running(configuration.settings) as app:
-        _begin_collections()
+        _manage_memory()
         await run_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
     return ExitCode.OK
 
@@ -78,11 +79,13 @@ def _started(app: App, url: str, status_page: str | None) -> None:
         print_err(banner(url, settings, status_page), lines=True)
     else:
         log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
-    _begin_collections()
+    _manage_memory()
 
 
-def _begin_collections() -> None:
-    """Collects garbage from now on, but rarely, and without looking through the objects made at start-up.
+def _manage_memory() -> None:
+    """From now on, collects garbage, but rarely, and without looking through the objects made at start-up.
+
+    What start-up freed is given back, and what calls free is kept for the next.
 
     Collections hold up calls and find nothing that calls leave behind. They came so often that calls in flight
     survived them, were taken for lasting, and each further one went through everything, the sessions too.
@@ -90,6 +93,7 @@ def _begin_collections() -> None:
     gc.freeze()
     gc.set_threshold(COLLECTION_THRESHOLD, *gc.get_threshold()[1:])
     gc.enable()
+    keep_freed_memory(c_mallopt())
 
 
 def _on_port(configuration: Configuration, port: int | None) -> Configuration:
