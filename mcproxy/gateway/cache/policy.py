@@ -23,7 +23,7 @@ from mcproxy.call.identity import LinkOwner, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.uris import MAX_URI, canonical, has_many_parts, wholes
 from mcproxy.gateway.cache.singleflight import ReadWaiter, SharedRead
-from mcproxy.gateway.cache.store import CachedResult, CacheKey, CacheStore
+from mcproxy.gateway.cache.store import CachedResult, CacheKey, CacheStore, ReaderKeys
 from mcproxy.gateway.cache.watches import Watch, WatchChanges, Watches
 from mcproxy.protocol.caching import UNSAID, Hints, read_hints
 from mcproxy.protocol.capabilities import reports_updates
@@ -99,33 +99,35 @@ class CachePolicy:
         self.changed()
         return WatchChanges(ended=self._watches.clear())
 
-    def reader(self, call: Call, row: Method) -> CacheKey | None:
-        """The key of what `call` reads for itself; None where its result may depend on more than that."""
+    def keys(self, call: Call, row: Method) -> ReaderKeys | None:
+        """The keys of what `call` reads; None where its result may depend on more than that."""
         uri = _only_subject(call.params, row)
         if uri is None or len(uri) > MAX_URI or has_many_parts(uri):
             return None
-        principal = None if self._spec.cache.shared else call.caller.principal.name
-        return CacheKey(owner(self._spec, call.caller), uri, principal)
+        link_owner = owner(self._spec, call.caller)
+        public = CacheKey(link_owner, uri, None)
+        own = public if self._spec.cache.shared else CacheKey(link_owner, uri, call.caller.principal.name)
+        return ReaderKeys(own, public)
 
-    def find(self, reader: CacheKey, now: float) -> Hit | None:
+    def find(self, keys: ReaderKeys, now: float) -> Hit | None:
         """The cached result: a fresh one, or a stale one while the link is known to be down."""
-        entry = self._entry(reader, now)
+        entry = self._entry(keys, now)
         if entry is None:
             return None
-        self._watches.touch(reader.uri)
-        down = self._up.get(reader.owner) is False
+        self._watches.touch(keys.public.uri)
+        down = self._up.get(keys.public.owner) is False
         return _hit(entry, now) if down or now < entry.fresh_until else None
 
-    def find_in_need(self, reader: CacheKey, now: float) -> Hit | None:
+    def find_in_need(self, keys: ReaderKeys, now: float) -> Hit | None:
         """A cached result, stale or fresh, for where the upstream gave no answer."""
-        entry = self._entry(reader, now)
+        entry = self._entry(keys, now)
         return None if entry is None else _hit(entry, now)
 
-    def shared_read_keys(self, reader: CacheKey) -> Sequence[CacheKey]:
+    def shared_read_keys(self, keys: ReaderKeys) -> Sequence[CacheKey]:
         """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
-        if reader.principal is not None and reader.for_everybody in self._public:
-            return reader.for_everybody, reader
-        return (reader,)
+        if keys.own is not keys.public and keys.public in self._public:
+            return keys.public, keys.own
+        return (keys.own,)
 
     def join(self, key: CacheKey, waiter: ReadWaiter) -> JoinedRead:
         """Joins the shared read under `key`, or begins one as its leader."""
@@ -144,8 +146,7 @@ class CachePolicy:
         shared_read.finish(outcome, public=hints.public)
         if not self._remove(shared_read) or self._ended or shared_read.asked or unreachable(outcome):
             return Kept()
-        reader = shared_read.leader.reader
-        self._drop(reader)
+        self._drop(shared_read.leader.keys)
         return self._keep(shared_read, fitting, hints, now) if fitting is not None else Kept()
 
     def abandon(self, shared_read: SharedRead) -> None:
@@ -211,10 +212,10 @@ class CachePolicy:
         del self._up[owner]
         return ended
 
-    def _entry(self, reader: CacheKey, now: float) -> CachedResult | None:
-        """The freshest entry that `reader` may have: its own, or a public one."""
-        own = self._alive(reader, now)
-        public = own if reader.principal is None else self._alive(reader.for_everybody, now)
+    def _entry(self, keys: ReaderKeys, now: float) -> CachedResult | None:
+        """The freshest entry that a reader may have: its own, or a public one."""
+        own = self._alive(keys.own, now)
+        public = own if keys.own is keys.public else self._alive(keys.public, now)
         if own is None or (public is not None and public.fresh_until >= own.fresh_until):
             return public
         return own
@@ -233,8 +234,8 @@ class CachePolicy:
         return None
 
     def _keep(self, shared_read: SharedRead, outcome: Complete, hints: Hints, now: float) -> Kept:
-        reader = shared_read.leader.reader
-        key = reader.for_everybody if hints.public else reader
+        keys = shared_read.leader.keys
+        key = keys.public if hints.public else keys.own
         if hints.public:
             self._public[key] = len(key.uri)
         changes = self._watch(key)
@@ -265,12 +266,11 @@ class CachePolicy:
             self.store.drop_uri(canonical(watch.uri))
         return changes
 
-    def _drop(self, reader: CacheKey) -> None:
+    def _drop(self, keys: ReaderKeys) -> None:
         """Drops entries that a later answer replaces."""
-        everyone = reader.for_everybody
-        self.store.drop(reader)
-        self.store.drop(everyone)
-        self._public.pop(everyone, None)
+        self.store.drop(keys.own)
+        self.store.drop(keys.public)
+        self._public.pop(keys.public, None)
 
     def _remove(self, shared_read: SharedRead) -> bool:
         """Whether the shared read was still there: no invalidation came since it began."""

@@ -38,7 +38,7 @@ from mcproxy.catalog.views.snapshots import EMPTY
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
 from mcproxy.gateway.cache.singleflight import ReadWaiter, SharedRead
-from mcproxy.gateway.cache.store import CacheKey, fit
+from mcproxy.gateway.cache.store import ReaderKeys, fit
 from mcproxy.gateway.cache.watches import Watch, WatchChanges
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
@@ -241,24 +241,24 @@ class ReadCache(Component):
         return upstream(call)
 
     async def _read(self, upstream: Upstream, policy: CachePolicy, call: Call, row: Method) -> Outcome:
-        reader = policy.reader(call, row)
-        if reader is None:
+        keys = policy.keys(call, row)
+        if keys is None:
             return await upstream(call)
-        hit = policy.find(reader, self._now())
+        hit = policy.find(keys, self._now())
         if hit is not None:
             return self._counted(upstream.name, hit)
-        outcome = await self._fetch(upstream, policy, reader, call)
+        outcome = await self._fetch(upstream, policy, keys, call)
         if not unreachable(outcome):
             return outcome
-        in_need = policy.find_in_need(reader, self._now())
+        in_need = policy.find_in_need(keys, self._now())
         return outcome if in_need is None else self._counted(upstream.name, in_need)
 
-    async def _fetch(self, upstream: Upstream, policy: CachePolicy, reader: CacheKey, call: Call) -> Outcome:
+    async def _fetch(self, upstream: Upstream, policy: CachePolicy, keys: ReaderKeys, call: Call) -> Outcome:
         """Joins or begins a shared read; reads alone where its outcome may not be shared."""
-        for key in policy.shared_read_keys(reader):
+        for key in policy.shared_read_keys(keys):
             if self._tasks is None:
                 break
-            waiter = ReadWaiter(call, reader, self._loop.create_future())
+            waiter = ReadWaiter(call, keys, self._loop.create_future())
             joined = policy.join(key, waiter)
             self._metrics.cache_reads.labels(upstream.name, "miss" if joined.is_leader else "coalesced").inc()
             if joined.is_leader:

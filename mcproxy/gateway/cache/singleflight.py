@@ -14,17 +14,17 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.gateway.cache.store import CacheKey
+from mcproxy.gateway.cache.store import CacheKey, ReaderKeys
 from mcproxy.gateway.cache.watches import Watch
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
 from mcproxy.protocol.methods import PROGRESS
 
 
 class ReadWaiter(msgspec.Struct, frozen=True, eq=False):
-    """A caller that waits until it is `released`. `reader` is the cache key of entries that are its own."""
+    """A caller that waits until it is `released`."""
 
     call: Call
-    reader: CacheKey
+    keys: ReaderKeys
     released: asyncio.Future[None]
 
 
@@ -96,7 +96,7 @@ class SharedRead:
     def _is_for(self, waiter: ReadWaiter) -> bool:
         if waiter is self.leader:
             return True
-        same_reader = waiter.reader == self.leader.reader
+        same_reader = waiter.keys.own == self.leader.keys.own
         match self._outcome:
             case Complete():
                 return not self.asked and (self.public or same_reader)

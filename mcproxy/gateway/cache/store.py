@@ -32,9 +32,12 @@ class CacheKey(msgspec.Struct, frozen=True, cache_hash=True):
     principal: str | None
     """The name of the one principal that may have it; None for everybody."""
 
-    @property
-    def for_everybody(self) -> CacheKey:
-        return self if self.principal is None else CacheKey(self.owner, self.uri, None)
+
+class ReaderKeys(msgspec.Struct, frozen=True):
+    """The keys of what one caller may have of a resource: an entry of its own, and one for everybody, or one key."""
+
+    own: CacheKey
+    public: CacheKey
 
 
 class CachedResult(msgspec.Struct, frozen=True):
