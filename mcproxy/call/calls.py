@@ -32,7 +32,7 @@ class RuleName(msgspec.Struct, frozen=True):
         return f"roles.{self.role}.{self.effect}, rule {self.number}{where}"
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, cache_hash=True):
     """What the policy says of a call, or of what may be called."""
 
     allowed: bool

@@ -107,11 +107,13 @@ def check_standard_headers(fields: HeaderValues, version: str, method: str, name
 
     `name` is the request's `mirrored_name`.
     """
-    _check(VERSION, _given(fields, VERSION), version)
-    _check(METHOD, _given(fields, METHOD), method)
-    value = _given(fields, NAME)
-    if name is not None:
-        _check(NAME, None if value is None else _decoded(NAME, value), name)
+    if (said := _given(fields, VERSION)) != version:
+        raise _mismatch(VERSION, said, version)
+    if (said := _given(fields, METHOD)) != method:
+        raise _mismatch(METHOD, said, method)
+    said = _given(fields, NAME)
+    if name is not None and (said is None or (said := _decoded(NAME, said)) != name):
+        raise _mismatch(NAME, said, name)
 
 
 def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
@@ -141,8 +143,8 @@ def check_parameter_headers(fields: HeaderValues, mirrored: Iterable[MirroredPar
         value = _given(fields, parameter.header)
         text = None if value is None else _decoded(parameter.header, value)
         expected = _text_at(arguments, parameter.path)
-        if not (parameter.type == "integer" and _equal_numbers(text, expected)):
-            _check(parameter.header, text, expected)
+        if text != expected and not (parameter.type == "integer" and _equal_numbers(text, expected)):
+            raise _mismatch(parameter.header, text, expected)
 
 
 def may_be_annotated(schema: bytes) -> bool:
@@ -161,11 +163,11 @@ def mirrored_name(row: Method, params: Params) -> str | None:
 def _given(fields: HeaderValues, header: str) -> str | None:
     """The value of a header. One given twice is refused: others may read the other."""
     values = fields(header.lower())
-    if not values:
-        return None
-    if len(values) > 1:
+    if len(values) == 1:
+        return values[0].strip(" \t")
+    if values:
         raise HeaderMismatch(f"{header} is given more than once")
-    return values[0].strip(" \t")
+    return None
 
 
 def _decoded(header: str, value: str) -> str:
@@ -175,14 +177,12 @@ def _decoded(header: str, value: str) -> str:
     return text
 
 
-def _check(header: str, given: str | None, expected: str | None) -> None:
-    if given == expected:
-        return
+def _mismatch(header: str, given: str | None, expected: str | None) -> HeaderMismatch:
     if given is None:
-        raise HeaderMismatch(f"{header} is missing")
+        return HeaderMismatch(f"{header} is missing")
     if expected is None:
-        raise HeaderMismatch(f"{header} is given, and the body has no value for it")
-    raise HeaderMismatch(f"{header} does not match the body")
+        return HeaderMismatch(f"{header} is given, and the body has no value for it")
+    return HeaderMismatch(f"{header} does not match the body")
 
 
 def _equal_numbers(given: str | None, expected: str | None) -> bool:
