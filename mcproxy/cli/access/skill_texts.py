@@ -31,11 +31,11 @@ _ALGORITHM: Final = "sha256:"
 
 class _DigestedFile(msgspec.Struct):
     uri: str
-    digest: str = ""
+    digest: object = None
+    """A text, unless it is malformed: it says nothing of the file then."""
 
 
 class _Skill(msgspec.Struct):
-    uri: str
     resources: list[_DigestedFile] | str
 
 
@@ -50,22 +50,30 @@ _contents = msgspec.json.Decoder(list[_Content])
 async def skill_texts(
     upstreams: Mapping[str, Upstream], offered: Mapping[str, Approved | None], seconds: float
 ) -> SkillTexts:
-    """The texts of all skills that are offered, at most MAX_FILES of each upstream; `seconds` bound each read."""
+    """The texts of all skills that are offered, at most MAX_FILES of each upstream, and word of what is left out.
+
+    `seconds` bound each read.
+    """
     found: dict[tuple[str, str], tuple[SkillText, ...]] = {}
     for name, approved in offered.items():
         if approved is None or approved.manifest is None or name not in upstreams:
             continue
         left = MAX_FILES
         for entry in approved.manifest.lists.get(Kind.SKILLS, ()):
-            files = _files(entry)[:left]
+            listed = _files(entry)
+            files = listed[:left]
             left -= len(files)
             texts = [await _read(upstreams[name], file, seconds) for file in files]
-            found[name, _skills.decode(entry).uri] = tuple(texts)
+            if rest := listed[len(files) :]:
+                why = f"{len(rest)} files from this one on were not looked at: of one server {MAX_FILES} are"
+                texts.append(SkillText(rest[0].uri, None, why))
+            if listed:
+                found[name, listed[0].uri] = tuple(texts)
     return found
 
 
 def _files(entry: Raw) -> list[_DigestedFile]:
-    """The files of a skill, `SKILL.md` first, as far as its entry lists them."""
+    """The files of a skill, `SKILL.md` first, as far as its entry lists them; none of an entry that is invalid."""
     try:
         uris, listed = files_of(entry), _skills.decode(entry).resources
     except (InvalidSkill, msgspec.MsgspecError):
@@ -89,9 +97,10 @@ async def _read(upstream: Upstream, file: _DigestedFile, seconds: float) -> Skil
         return SkillText(file.uri, None, "the server answered with no content")
     texts = [content.text for content in contents if content.text is not None]
     text = "\n".join(texts)
+    digest = file.digest if isinstance(file.digest, str) else ""
     is_other = (
         len(texts) == 1
-        and file.digest.startswith(_ALGORITHM)
-        and hashlib.sha256(text.encode(errors="replace")).hexdigest() != file.digest.removeprefix(_ALGORITHM).lower()
+        and digest.startswith(_ALGORITHM)
+        and hashlib.sha256(text.encode(errors="replace")).hexdigest() != digest.removeprefix(_ALGORITHM).lower()
     )
     return SkillText(file.uri, text, "it is not what its digest in the list says" if is_other else None)

@@ -67,6 +67,15 @@ async def test_a_file_that_is_not_what_its_digest_says_is_told_of() -> None:
     assert found[1] == SkillText(FORM, "evil", "it is not what its digest in the list says")
 
 
+@pytest.mark.parametrize("digest", [5, None, ["sha256:"], {}])
+async def test_a_file_with_a_malformed_digest_is_looked_at_all_the_same(digest: object) -> None:
+    resources = [{"uri": FORM, "digest": digest}, listed(MANIFEST)]
+    assert await texts_of(serving(FORM="evil"), resources) == [
+        SkillText(MANIFEST, TEXTS[MANIFEST]),
+        SkillText(FORM, "evil"),
+    ]
+
+
 @pytest.mark.parametrize("contents", ["x", [], [{"blob": "AA=="}]])
 async def test_what_is_no_text_is_not_looked_at(contents: object) -> None:
     up = serving()
@@ -87,8 +96,11 @@ async def test_a_file_that_cannot_be_read_is_told_of() -> None:
     assert await texts_of(up, [listed(MANIFEST)]) == [SkillText(MANIFEST, None, "away")]
 
 
-async def test_the_files_of_one_upstream_that_are_read_are_bounded() -> None:
+async def test_the_files_of_one_upstream_that_are_read_are_bounded_and_it_is_said_of_the_others() -> None:
     up = serving()
     up.answers["resources/read"] = lambda call: complete(contents=[{"text": "x"}])
     files = [{"uri": f"{ROOT}/{number}"} for number in range(MAX_FILES + 1)]
-    assert len(await texts_of(up, files)) == MAX_FILES
+    *read, left = await texts_of(up, files)
+    assert len(read) == up.count("resources/read") == MAX_FILES
+    why = f"2 files from this one on were not looked at: of one server {MAX_FILES} are"
+    assert left == SkillText(f"{ROOT}/{MAX_FILES - 1}", None, why)
