@@ -101,6 +101,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "gateway/component",
         "gateway/listings/internal_calls",
         "gateway/listings/known_links",
+        "gateway/listings/list_reports",
         "gateway/listings/state",
     ),
     "gateway/search/test_answers.py": ("gateway/search/answer_texts",),

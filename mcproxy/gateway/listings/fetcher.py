@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -22,7 +21,7 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Failed, LoginRequired, Outcome
 from mcproxy.call.clients import ListChanged, Listener
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.call.identity import AGGREGATE, Caller
+from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
@@ -38,9 +37,8 @@ from mcproxy.call.upstreams import (
     UpstreamEvent,
 )
 from mcproxy.catalog.freshness import DOUBTFUL, stated
-from mcproxy.catalog.naming import RefusedEntry, Space
-from mcproxy.catalog.views.snapshots import Listing, read_listing
-from mcproxy.catalog.views.view import View
+from mcproxy.catalog.naming import Space
+from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.concurrency.pace import Pace
@@ -48,6 +46,7 @@ from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ListKey
+from mcproxy.gateway.listings.list_reports import ListReports
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.pagination import FetchedPages, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue, rules_of
@@ -95,6 +94,7 @@ class ListFetcher(Component):
         self._proxy = settings.proxy
         self._specs: dict[str, Spec] = {spec.name: spec for spec in settings.upstreams}
         self._metrics = metrics
+        self._reports = ListReports(catalogue, metrics)
         self._now = now
         self._chance = chance
         self._fetches: Coalescer[ListKey] = Coalescer(self._fetch, sleep)
@@ -118,7 +118,7 @@ class ListFetcher(Component):
         previous, self._settings = self._settings, change.settings
         settings = change.settings
         if not shows_same(previous, settings):
-            with self.announcing(UNKNOWN):
+            with self._listeners.telling_list_changes(UNKNOWN):
                 self._catalogue.reconfigure(rules_of(settings))
         before, self._proxy = self._specs, settings.proxy
         self._specs = {spec.name: spec for spec in settings.upstreams}
@@ -143,7 +143,7 @@ class ListFetcher(Component):
             case Connected(identity=identity):
                 self._expiries.forget(link)
                 self._unannounced.pop(link, None)
-                with self.announcing(link.upstream):
+                with self._listeners.telling_list_changes(link.upstream):
                     self._catalogue.known.connect(link, identity)
                 if not self._catalogue.has_approved_instructions(link):
                     log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
@@ -159,7 +159,7 @@ class ListFetcher(Component):
             case Retired():
                 self._retire(link)
             case LoginAwaited(awaited=awaited):
-                with self.announcing(link.upstream):
+                with self._listeners.telling_list_changes(link.upstream):
                     self._catalogue.known.await_login(link, awaited=awaited)
                 if not awaited and self._catalogue.known.is_up(link):
                     self._fetch_all(link)
@@ -180,11 +180,11 @@ class ListFetcher(Component):
 
     def _recall(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, tuple[Raw, ...]]) -> None:
         """Lists what was recorded of an upstream that is not running (`start: on_demand`)."""
-        with self.announcing(link.upstream):
+        with self._listeners.telling_list_changes(link.upstream):
             found = {kind: read_listing(link.upstream, kind, entries) for kind, entries in lists.items()}
             self._catalogue.known.recall(link, identity, found)
         for kind, listing in found.items():
-            self._measure(ListKey(link, kind), listing)
+            self._reports.measure(ListKey(link, kind), listing)
 
     def join(self, listener: Listener) -> None:
         """Connects the links that are the listener's own, so that their lists are known when it asks."""
@@ -356,7 +356,7 @@ class ListFetcher(Component):
     async def _expire(self, link: LinkKey) -> None:
         """The grace period of a lost upstream is over (R10). What only waits for a login stays listed."""
         if not self._catalogue.known.is_up(link) and not self._catalogue.known.awaits_login(link):
-            with self.announcing(link.upstream):
+            with self._listeners.telling_list_changes(link.upstream):
                 self._catalogue.known.empty(link)
 
     def _not_announced(self, link: LinkKey, kinds: frozenset[Kind]) -> None:
@@ -418,7 +418,7 @@ class ListFetcher(Component):
             self._pace.forget(ListKey(link, kind))
             self._due.discard(ListKey(link, kind))
         self._hanging.discard(link)
-        with self.announcing(link.upstream):
+        with self._listeners.telling_list_changes(link.upstream):
             self._catalogue.known.retire(link)
 
     def _retry(self, key: ListKey, failed: Failed) -> None:
@@ -448,38 +448,10 @@ class ListFetcher(Component):
         listing = read_listing(link.upstream, kind, fetched.items)
         if listing == self._catalogue.known.listing(link, kind):
             return
-        with self.announcing(link.upstream):
+        with self._listeners.telling_list_changes(link.upstream):
             self._catalogue.known.replace(link, kind, listing)
-        self._measure(key, listing)
-        refused = self._hidden(key)
-        _warn_of(refused, "an entry is not shown")
-        unapproved = self._catalogue.unapproved(link, kind)
-        _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
-
-    def _measure(self, key: ListKey, listing: Listing) -> None:
-        if key.link.owner is None:
-            labels = key.link.upstream, key.kind.value
-            self._metrics.entries.labels(*labels).set(len(listing.entries))
-            self._metrics.list_bytes.labels(*labels).set(sum(len(entry.data) for entry in listing.entries))
-            self._metrics.hidden_entries.labels(*labels).set(len(self._hidden(key)))
-
-    def _hidden(self, key: ListKey) -> tuple[RefusedEntry, ...]:
-        """The entries of a known list that callers are not shown, or those of the handshake era are not."""
-        refused = self._catalogue.exposure(AGGREGATE, *key).refused
-        if key.kind is not Kind.TOOLS:
-            return refused
-        of_handshake = self._catalogue.exposure(AGGREGATE, *key, handshake=True).refused
-        return (*refused, *(entry for entry in of_handshake if entry not in refused))
-
-    @contextmanager
-    def announcing(self, upstream: str) -> Iterator[None]:
-        """Tells the listeners whose own view changes by what happens inside; nothing may be awaited there."""
-        before = [(listener, self._catalogue.view(listener.caller)) for listener in self._listeners]
-        yield
-        compare = _comparison()
-        for listener, view in before:
-            for kind in compare(view, self._catalogue.view(listener.caller)):
-                self._listeners.signal(listener, upstream, ListChanged(kind))
+        self._reports.measure(key, listing)
+        self._reports.warn(key)
 
     def _is_awaited(self, key: ListKey) -> bool:
         link = key.link
@@ -499,24 +471,6 @@ class ListFetcher(Component):
         return over and not self._announces_changes(key) and key not in self._failures
 
 
-def _comparison() -> Callable[[View, View], list[Kind]]:
-    """Compares views, each pair once: most listeners share theirs."""
-    found: dict[tuple[int, int], list[Kind]] = {}
-
-    def compare(before: View, after: View) -> list[Kind]:
-        pair = (id(before), id(after))
-        if pair not in found:
-            found[pair] = after.changed(before)
-        return found[pair]
-
-    return compare
-
-
 def _gone(link: LinkKey) -> Failed:
     sentence = f"upstream {link.upstream!r} is no longer configured"
     return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.GATEWAY, Reason.UNAVAILABLE)
-
-
-def _warn_of(entries: Iterable[RefusedEntry], what: str) -> None:
-    for entry in entries:
-        log.warning(what, upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why)

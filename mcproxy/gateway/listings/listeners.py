@@ -1,16 +1,18 @@
-"""The clients that listen between calls, and which of them a link serves. Keeps no subscription."""
+"""The clients that listen between calls, which of them a link serves, and whose lists change. Keeps no subscription."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import assert_never
 
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
+from mcproxy.catalog.views.view import View
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.protocol.methods import is_audible
+from mcproxy.protocol.methods import Kind, is_audible
 from mcproxy.telemetry.metrics import Metrics
 
 
@@ -69,6 +71,16 @@ class Listeners(Component):
         """Counts the listeners that were told of a change of that kind."""
         self._metrics.notifications.labels(upstream, change_label(change)).inc(told)
 
+    @contextmanager
+    def telling_list_changes(self, upstream: str) -> Iterator[None]:
+        """Tells the listeners whose own view changes by what happens inside; nothing may be awaited there."""
+        before = [(listener, self._catalogue.view(listener.caller)) for listener in self]
+        yield
+        compare = _comparison()
+        for listener, view in before:
+            for kind in compare(view, self._catalogue.view(listener.caller)):
+                self.signal(listener, upstream, ListChanged(kind))
+
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller
         layout = self._catalogue.layout(caller)
@@ -88,3 +100,16 @@ def change_label(change: Change) -> str:
             return "notice"
         case _:
             assert_never(change)
+
+
+def _comparison() -> Callable[[View, View], list[Kind]]:
+    """Compares views, each pair once: most listeners share theirs."""
+    found: dict[tuple[int, int], list[Kind]] = {}
+
+    def compare(before: View, after: View) -> list[Kind]:
+        pair = (id(before), id(after))
+        if pair not in found:
+            found[pair] = after.changed(before)
+        return found[pair]
+
+    return compare

@@ -1,0 +1,53 @@
+"""What operators are told of upstreams' lists as they were fetched: metrics, and warnings in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from mcproxy.call.identity import AGGREGATE
+from mcproxy.catalog.naming import RefusedEntry
+from mcproxy.catalog.views.snapshots import Listing
+from mcproxy.gateway.listings.keys import ListKey
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.protocol.methods import Kind
+from mcproxy.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+
+class ListReports:
+    """Tells of lists that the catalogue knows."""
+
+    def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
+        self._catalogue = catalogue
+        self._metrics = metrics
+
+    def measure(self, key: ListKey, listing: Listing) -> None:
+        """Sets the metrics of a list; that of a link with an owner has none."""
+        if key.link.owner is None:
+            labels = key.link.upstream, key.kind.value
+            self._metrics.entries.labels(*labels).set(len(listing.entries))
+            self._metrics.list_bytes.labels(*labels).set(sum(len(entry.data) for entry in listing.entries))
+            self._metrics.hidden_entries.labels(*labels).set(len(self._hidden(key)))
+
+    def warn(self, key: ListKey) -> None:
+        """Names the entries that are hidden, and those that are shown and not approved."""
+        refused = self._hidden(key)
+        _warn_of(refused, "an entry is not shown")
+        unapproved = self._catalogue.unapproved(*key)
+        _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
+
+    def _hidden(self, key: ListKey) -> tuple[RefusedEntry, ...]:
+        """The entries of a known list that callers are not shown, or those of the handshake era are not."""
+        refused = self._catalogue.exposure(AGGREGATE, *key).refused
+        if key.kind is not Kind.TOOLS:
+            return refused
+        of_handshake = self._catalogue.exposure(AGGREGATE, *key, handshake=True).refused
+        return (*refused, *(entry for entry in of_handshake if entry not in refused))
+
+
+def _warn_of(entries: Iterable[RefusedEntry], what: str) -> None:
+    for entry in entries:
+        log.warning(what, upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why)
