@@ -106,7 +106,11 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "gateway/search/test_answers.py": ("gateway/search/answer_texts",),
     "gateway/search/test_embedding_service.py": ("settings/embeddings",),
-    "gateway/subscriptions/test_resources.py": ("gateway/listings/keys", "gateway/subscriptions/watchers"),
+    "gateway/subscriptions/test_resources.py": (
+        "gateway/listings/keys",
+        "gateway/subscriptions/updates",
+        "gateway/subscriptions/watchers",
+    ),
     "gateway/tasks/test_relay.py": (
         "gateway/resolving/task_ids",
         "gateway/tasks/lists",

@@ -3,7 +3,7 @@
 The first watcher subscribes upstream, the last one unsubscribes, and a link or push channel that is restored is
 subscribed anew. Where updates may have been missed, watchers get one `updated`, and the cache is invalidated.
 `watchers` knows which client watches what, `subscription` what an upstream was asked; this makes both agree, with one
-request at a time for each resource.
+request at a time for each resource. `updates` tells clients.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from mcproxy.call.upstreams import (
     UpstreamChanged,
     UpstreamEvent,
 )
-from mcproxy.catalog.naming import Layout
-from mcproxy.catalog.uris import MAX_URI, canonical
+from mcproxy.catalog.uris import MAX_URI
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
-from mcproxy.gateway.listings.listeners import Listeners, change_label
+from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, check_brought
 from mcproxy.gateway.subscriptions.subscription import (
@@ -45,19 +44,17 @@ from mcproxy.gateway.subscriptions.subscription import (
     SubscriptionState,
     UpstreamSubscription,
 )
+from mcproxy.gateway.subscriptions.updates import ResourceUpdates
 from mcproxy.gateway.subscriptions.watchers import Watchers
-from mcproxy.protocol.capabilities import reports_updates
-from mcproxy.protocol.eras import HANDSHAKE_VERSIONS
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     ErrorObject,
-    Params,
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 from mcproxy.settings import LimitSettings
 from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
@@ -92,8 +89,8 @@ class ResourceSubscriptions(Component):
         self._limits = limits
         self._metrics = metrics
         self._invalidate = invalidate
-        self._now = now
         self._watchers = Watchers(listeners.__contains__)
+        self._updates = ResourceUpdates(catalogue, self._watchers, listeners, metrics, now)
         self._subscriptions: dict[ResourceKey, UpstreamSubscription] = {}
         """Those that are not ENDED."""
         self._known_links: set[LinkKey] = set()
@@ -247,77 +244,11 @@ class ResourceSubscriptions(Component):
                 self._lose(link)
                 self._known_links.discard(link)
             case UpstreamChanged(change=ResourceUpdated() as update):
-                self._updated(link, update)
+                self._updates.tell(link, update)
             case UpstreamChanged(change=PushChannel.RESTORED):
                 self._renew(link, SubscriptionEvent.CHANNEL_RESTORED, after_gap=True)
             case UpstreamChanged():
                 pass
-
-    def _updated(self, link: LinkKey, update: ResourceUpdated) -> None:
-        noticed = self._now()
-        affected = self._watchers.affected(link, update.uri)
-        for key in affected:
-            self._tell_all(key, update)
-        told = bool(affected)
-        if not self._takes_subscriptions(link):
-            watching = {listener for key in affected for listener, _ in self._watchers.watchers_of(key)}
-            told = self._tell_readers(link, update, watching) or told
-        if told:
-            labels = link.upstream, change_label(update)
-            self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
-
-    def _tell_all(self, key: ResourceKey, update: ResourceUpdated) -> None:
-        """Tells all who watch a resource; who may hear it is asked once for each endpoint and principal."""
-        itself = _is_itself(key, update.uri)
-        # By identity: all that is told apart so is kept for as long as this takes.
-        heard: dict[tuple[str, int, str], ResourceUpdated | None] = {}
-        layouts: dict[int, tuple[Layout, bool]] = {}
-        changes: dict[str, ResourceUpdated] = {}
-        told = 0
-        for listener, client_uri in self._watchers.watchers_of(key):
-            caller = listener.caller
-            whose = caller.endpoint, id(caller.principal), client_uri
-            if whose not in heard:
-                layout = self._catalogue.layout(caller)
-                if id(layout) not in layouts:
-                    layouts[id(layout)] = layout, _may_hear(layout, key, update.uri)
-                heard[whose] = None
-                if layouts[id(layout)][1]:
-                    uri = client_uri if itself else layout.space(key.link.upstream).expose_uri(update.uri)
-                    heard[whose] = changes.get(uri) or changes.setdefault(uri, _update(uri, update.params))
-            change = heard[whose]
-            if change is not None:
-                listener.signal(change)
-                told += 1
-        self._listeners.count(key.link.upstream, update, told)
-
-    def _tell_readers(self, link: LinkKey, update: ResourceUpdated, watching: set[Listener]) -> bool:
-        """Of a server that takes no subscriptions, tells the handshake clients that can read the resource.
-
-        There they would hear of it without the gateway. Stateless clients hear of what they asked for alone.
-        """
-        readers = [
-            listener
-            for listener in self._listeners.served_by(link)
-            if listener not in watching
-            and listener.caller.version in HANDSHAKE_VERSIONS
-            and self._catalogue.may_read(listener.caller, link.upstream, update.uri)
-        ]
-        for listener in readers:
-            space = self._catalogue.layout(listener.caller).space(link.upstream)
-            change = _update(space.expose_uri(update.uri), update.params)
-            self._listeners.signal(listener, link.upstream, change)
-        return bool(readers)
-
-    def _takes_subscriptions(self, link: LinkKey) -> bool:
-        """False where the server is known to offer none: it is asked for none, and may report updates all the same."""
-        identity = self._catalogue.known.identity(link)
-        return identity is None or reports_updates(identity.capabilities)
-
-    def _tell(self, listener: Listener, key: ResourceKey, uri: str, params: Params) -> None:
-        """Tells a listener of an update, unless the policy by now denies it the resource."""
-        if self._catalogue.may_read(listener.caller, key.link.upstream, key.uri):
-            self._listeners.signal(listener, key.link.upstream, _update(uri, params))
 
     def _renew(self, link: LinkKey, event: SubscriptionEvent, *, after_gap: bool) -> None:
         """Has the upstream asked again for all that clients watch over a link."""
@@ -390,15 +321,14 @@ class ResourceSubscriptions(Component):
             await self._unsubscribe(key)
         if gap and subscription.failures <= 1:
             self._invalidate(key)
-            for listener, client_uri in self._watchers.watchers_of(key):
-                self._tell(listener, key, client_uri, {})
+            self._updates.tell_of_gap(key)
 
     async def _subscribe(self, key: ResourceKey, subscription: UpstreamSubscription) -> None:
         subscription.refusal = None
         # The link of a session is made by the request itself.
         is_up = self._catalogue.known.is_up(key.link)
         self._happened(key, SubscriptionEvent.SENT if is_up else SubscriptionEvent.SENT_UNCONNECTED)
-        offers = self._takes_subscriptions(key.link)
+        offers = self._updates.takes_subscriptions(key.link)
         outcome = await self._ask(key, SUBSCRIBE) if offers else Complete({})
         match outcome:
             case Complete():
@@ -431,7 +361,7 @@ class ResourceSubscriptions(Component):
 
     async def _unsubscribe(self, key: ResourceKey) -> None:
         self._happened(key, SubscriptionEvent.WITHDRAWN)
-        if self._catalogue.known.is_up(key.link) and self._takes_subscriptions(key.link):
+        if self._catalogue.known.is_up(key.link) and self._updates.takes_subscriptions(key.link):
             await self._ask(key, UNSUBSCRIBE)
 
     async def _ask(self, key: ResourceKey, method: str) -> Outcome:
@@ -461,24 +391,6 @@ def _uri(call: Call) -> str:
     if uri is None:
         raise McpError(INVALID_PARAMS, '"uri" must be given, as a string')
     return uri
-
-
-def _is_itself(key: ResourceKey, uri: str) -> bool:
-    """Whether watchers are told their own URI: the update is of the resource itself, or its URI too long to pass on."""
-    return uri == key.uri or len(uri) > MAX_URI or canonical(uri) == canonical(key.uri)
-
-
-def _may_hear(layout: Layout, key: ResourceKey, uri: str) -> bool:
-    """Whether a caller with `layout` may read both the watched resource and `uri`, which may be a part of it."""
-    upstream = key.link.upstream
-    if not layout.shows(upstream):
-        return False
-    space = layout.space(upstream)
-    return all(space.shows(Kind.RESOURCES, each) for each in dict.fromkeys((key.uri, uri)))
-
-
-def _update(uri: str, params: Params) -> ResourceUpdated:
-    return ResourceUpdated(uri, {**params, "uri": raw(uri)})
 
 
 def _too_many(most: str, setting: str) -> McpError:
