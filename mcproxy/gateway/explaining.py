@@ -5,7 +5,7 @@ For operators, who may see everything; nothing of it is told to a caller. Asks n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -22,6 +22,7 @@ from mcproxy.catalog.search.own_tools import FIND
 from mcproxy.catalog.views.exposure import WITHHELD
 from mcproxy.catalog.views.snapshots import Listing
 from mcproxy.catalog.views.view import Shown, View
+from mcproxy.gateway.approval.legible import masked
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
@@ -70,10 +71,14 @@ def explain(
     kind: Kind,
     subject: str,
     arguments: Params,
+    mask: Callable[[str], str],
 ) -> Explanation:
-    """Why `caller` may use a thing with these arguments, or may not. Decides as for a call, and sends nothing."""
+    """Why `caller` may use a thing with these arguments, or may not. Decides as for a call, and sends nothing.
+
+    `mask` conceals secrets in what the settings add to the arguments (requirement R44).
+    """
     steps: list[Step] = []
-    for step in _Walk(catalogue, upstreams, caller).steps(kind, subject, arguments):
+    for step in _Walk(catalogue, upstreams, caller, mask).steps(kind, subject, arguments):
         steps.append(step)
         if not step.passes:
             break
@@ -101,6 +106,7 @@ class _Walk(msgspec.Struct, frozen=True):
     catalogue: Catalogue
     upstreams: Mapping[str, Upstream]
     caller: Caller
+    mask: Callable[[str], str]
 
     def steps(self, kind: Kind, subject: str, arguments: Params) -> Iterator[Step]:
         layout = self.catalogue.configured(self.caller.endpoint)
@@ -126,7 +132,8 @@ class _Walk(msgspec.Struct, frozen=True):
             except McpError as refusal:
                 yield Step("arguments", False, refusal.message)
                 return
-            yield Step("arguments", True, f"{found.space.upstream} gets {bytes(raw(arguments)).decode()}")
+            shown = raw(masked(arguments, found.arguments.fixed.keys(), self.mask))
+            yield Step("arguments", True, f"{found.space.upstream} gets {bytes(shown).decode()}")
         decision = self.catalogue.decision(
             self.caller, CallSubject(found.space.upstream, kind, found.own, found.entry), arguments
         )

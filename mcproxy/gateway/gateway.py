@@ -74,6 +74,7 @@ from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import changed_sections
 from mcproxy.settings.endpoints import key_of
 from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
+from mcproxy.telemetry.logs import masking
 from mcproxy.telemetry.metrics import Metrics
 
 
@@ -280,7 +281,8 @@ class Gateway:
 
     def explain(self, caller: Caller, kind: Kind, subject: str, arguments: Params) -> Explanation:
         """Why `caller` may use what it knows as `subject`, or may not."""
-        return explain(self._catalogue, self._upstreams, caller, kind, subject, arguments)
+        mask = masking(self._settings.secrets)
+        return explain(self._catalogue, self._upstreams, caller, kind, subject, arguments, mask)
 
     def mirrored(self, caller: Caller, tool: str) -> tuple[MirroredParameter, ...]:
         """The parameters of a tool that the caller sees which come in headers too."""

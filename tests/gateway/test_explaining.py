@@ -35,6 +35,7 @@ ACCESS: dict[str, Any] = {
 OPTIONS = {
     "files": {"tools": {"exclude": ["rm*"], "overrides": {"long_name": {"name": "short"}, "twin": {"name": "look"}}}}
 }
+SECRET = "sk-live-0123456789abcdef"
 ENDPOINTS = {"part": {"tools": ["look"]}, "team": {"roles": ["ops"]}}
 
 
@@ -157,6 +158,18 @@ async def test_arguments_are_judged_as_in_a_call() -> None:
         assert explain(gateway, "tools/call", "files__query", n=3).allowed
         assert not explain(gateway, "tools/call", "files__query", n=4).allowed
         assert not explain(gateway, "tools/call", "files__query").allowed
+
+
+async def test_r44_what_the_settings_add_to_arguments_is_told_without_secrets() -> None:
+    schema = {"type": "object", "properties": {"key": {"type": "string"}, "to": {"type": "string"}}}
+    files = FakeUpstream("files")
+    files.lists[Kind.TOOLS] = [tool("send", inputSchema=schema)]
+    options = {"files": {"tools": {"overrides": {"send": {"arguments": {"key": {"value": f"Bearer {SECRET}"}}}}}}}
+    async with house(files, options=options) as gateway:
+        await gateway.ready()
+        gateway.gateway.reconfigure(gateway.settings.keeping_secret({SECRET}), dict(gateway.upstreams))
+        told = {step.what: step.why for step in explain(gateway, "tools/call", "files__send", to=SECRET).steps}
+        assert told["arguments"] == f'files gets {{"to":"{SECRET}","key":"Bearer [redacted]"}}'
 
 
 async def test_the_state_and_the_era_of_the_upstream_are_told() -> None:
