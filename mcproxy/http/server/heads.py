@@ -139,12 +139,10 @@ class KnownHead:
     __slots__ = (
         "_after_digits",
         "_before_digits",
-        "_behind",
         "_first",
         "_longest",
-        "_names",
         "_original",
-        "_values",
+        "_parts",
         "cost",
         "fields",
         "is_chunked",
@@ -165,14 +163,13 @@ class KnownHead:
         self.memory: HeadMemory | None = None
         """See `Request.remember`."""
         starts, ends = [value.start for value in values], [value.end for value in values]
-        self._names: Final = [value.name for value in values]
-        self._values: Final = [
-            None if value.name == _CONTENT_LENGTH else head[value.start : value.end] for value in values
-        ]
-        """Those that it was remembered with; None for the length."""
+        remembered = (None if value.name == _CONTENT_LENGTH else head[value.start : value.end] for value in values)
         cuts = zip([0, *ends], [*starts, len(head)], strict=True)
-        self._first, *self._behind = [head[end:start] for end, start in cuts]
-        """What comes before the first value, and behind each."""
+        self._first, *behind = [head[end:start] for end, start in cuts]
+        """What comes before the first value."""
+        names = [value.name for value in values]
+        self._parts: Final = tuple(zip(names, remembered, behind, strict=True))
+        """Of each value: its field, what it was when the head was remembered (None for the length), what is behind."""
         self._longest: Final = len(head) + GROWTH
         self._before_digits = self._after_digits = b""
         """Of the head that came last, around the value of `Content-Length`; nothing if it has none."""
@@ -196,7 +193,7 @@ class KnownHead:
         if not data.startswith(self._first):
             return None
         fields, length, before, after = self._original, 0, b"", 0
-        for name, last, behind in zip(self._names, self._values, self._behind, strict=True):
+        for name, last, behind in self._parts:
             end = data.find(behind, start, self._longest)
             if end < 0:
                 return None
