@@ -155,16 +155,20 @@ class App(msgspec.Struct, eq=False):
 
     @property
     def handler(self) -> Handler:
+        """As `Gateway.handler`: the whole way of a call."""
         return self.gateway.handler
 
     @property
     def audience(self) -> Audience:
+        """Where clients join that hear of changes."""
         return self.gateway.audience
 
     def statuses(self) -> list[UpstreamStatus]:
+        """The state of each upstream that is enabled, as of now."""
         return [upstream.status for upstream in self.fleet.upstreams.values()]
 
     def catalogue(self, endpoint: str = "") -> View:
+        """As `Gateway.catalogue`."""
         return self.gateway.catalogue(endpoint)
 
     def views(self) -> Iterator[tuple[str, View]]:
@@ -173,15 +177,19 @@ class App(msgspec.Struct, eq=False):
             yield self.settings.proxy.paths.mcp + endpoint, self.catalogue(endpoint)
 
     def listeners(self) -> list[Listener]:
+        """As `Gateway.listeners`."""
         return self.gateway.listeners()
 
     def unapproved(self) -> list[RefusedEntry]:
+        """As `Gateway.unapproved`."""
         return self.gateway.unapproved()
 
     def waiting_calls(self) -> Sequence[WaitingCall]:
+        """As `CallApprovals.waiting`."""
         return self.gateway.approvals.waiting()
 
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
+        """As `CallApprovals.decide`."""
         return self.gateway.approvals.decide(id, operator, approve=approve)
 
     async def settled(self) -> None:

@@ -49,6 +49,7 @@ class Feed:
 
     @property
     def is_full(self) -> bool:
+        """Whether it takes no more watchers."""
         return self._closed or len(self._watchers) >= self._max_watchers
 
     def close(self) -> None:

@@ -60,6 +60,7 @@ class GatewaySite:
 
     @property
     def base_url(self) -> str | None:
+        """Where visitors reach the pages; None where no address for them is known, or it may not be told."""
         if self.is_personal:
             return self.listening_url
         public = self.settings.proxy.public_url

@@ -83,6 +83,7 @@ class Visits:
         return self._sealer.digest(_FORM, f"{session.id} {page}".encode())
 
     def is_own_form(self, session: VisitorSession, page: str, token: str) -> bool:
+        """Whether a form came from `page` as it was shown in this session. Compares in constant time."""
         return hmac.compare_digest(self.form_token(session, page).encode(), token.encode())
 
 

@@ -73,6 +73,7 @@ class Reloading:
 
     @property
     def watching(self) -> bool:
+        """Whether the files are watched; a reload that is asked for comes in any case."""
         return self._configuration.settings.proxy.watch
 
     def ask(self) -> None:

@@ -223,6 +223,7 @@ class HttpApp:
         self.sessions.cut_off()
 
     def close(self) -> None:
+        """Ends all sessions, without remembering that they ended: their ids can open them again."""
         self.sessions.close()
 
     def _routes(self, companion: Companion = alone) -> list[http.Route]:

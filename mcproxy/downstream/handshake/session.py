@@ -153,6 +153,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
+        """Whether a call is in flight, or a stream open."""
         return bool(self.calls or self.open_streams)
 
     @property
@@ -183,6 +184,7 @@ class Session:
         self.client_stream.notify_writer()
 
     def wants_log(self, level: str) -> bool:
+        """Whether its client is told log messages of that level."""
         return is_audible(level, self.caller.log_level)
 
     def send_changes(self) -> bool:
@@ -198,6 +200,7 @@ class Session:
         return await self.ask_on(self.client_stream.send, request)
 
     async def ask_on(self, send: Callable[[Message], None], request: InputRequest) -> Raw:
+        """As `ask`, on the stream of a call. Raises McpError as well where too many questions wait for an answer."""
         if len(self.requests) >= self._max_calls:
             raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
         id = None if self._labelled is None else self._labelled(str(self.requests.mint()))
@@ -208,6 +211,7 @@ class Session:
         self.calls[key] = call
 
     def finish(self, key: Hashable) -> None:
+        """A call is over, whatever came of it. Raises KeyError for one that was not entered."""
         del self.calls[key]
         if not self.calls:
             if self._idle is not None:
@@ -237,6 +241,7 @@ class Session:
         self._cancel_calls()
 
     def end(self) -> None:
+        """Cancels all calls without an answer and ends all streams. Called once."""
         self._advance(SessionEvent.END)
         self._cancel_calls()
         self.requests.fail_all(PeerGone("the session ended"))

@@ -72,6 +72,7 @@ class PinSettings(Section):
 
     @property
     def lock(self) -> Lock:
+        """The content of the lock file; empty before `holding`."""
         return self._lock
 
     def holding(self, lock: Lock) -> PinSettings:

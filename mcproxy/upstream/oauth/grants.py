@@ -112,6 +112,7 @@ class Grant(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> GrantKey:
+        """By which it is stored: one grant for each upstream and principal."""
         return GrantKey(self.upstream, self.principal)
 
     def replaces(self, used: Grant) -> bool:
