@@ -199,7 +199,7 @@ class FileStore:
         await self._change(lambda contents: contents.registrations.__setitem__(id, client))
 
     async def renew(self) -> None:
-        await anyio.to_thread.run_sync(self._renew)
+        self._release(await anyio.to_thread.run_sync(self._renew))
 
     def version(self, key: GrantKey) -> object:
         # Whoever uses the grant looks again when a retry is due.
@@ -242,7 +242,9 @@ class FileStore:
         return await anyio.to_thread.run_sync(self._read_once)
 
     async def _change(self, change: Callable[[_Contents], T]) -> T:
-        return await anyio.to_thread.run_sync(self._changed, change)
+        result, written = await anyio.to_thread.run_sync(self._changed, change)
+        self._release(written)
+        return result
 
     def _read_once(self) -> _Contents:
         """What the file holds, opened once for all grants, and again after each change."""
@@ -273,22 +275,23 @@ class FileStore:
         except (OSError, UnicodeDecodeError) as error:
             raise StoreFailed(f"cannot read {self._path}: {error}") from error
 
-    def _renew(self) -> None:
+    def _renew(self) -> Mapping[str, Grant]:
         sealed = self._sealed()
-        if sealed is not None and self._sealer.is_outdated(PURPOSE, sealed):
-            self._changed(lambda contents: None)
+        if sealed is None or not self._sealer.is_outdated(PURPOSE, sealed):
+            return {}
+        return self._changed(lambda contents: None)[1]
 
-    def _changed(self, change: Callable[[_Contents], T]) -> T:
+    def _changed(self, change: Callable[[_Contents], T]) -> tuple[T, Mapping[str, Grant]]:
+        """What the change gives, and the grants that were held and count no more. Runs in a thread."""
         with self._locked():
             contents, held = self._read(), dict(self._held)
             contents.grants = _merged(contents.grants, held)
             result = change(contents)
             self._write(self._sealer.seal(PURPOSE, msgspec.json.encode(contents)))
-        self._release(held)
-        return result
+        return result, held
 
     def _release(self, written: Mapping[str, Grant]) -> None:
-        """Holds no more what was written, or counts no more."""
+        """Holds no more what was written, or counts no more. Not in a thread: a grant that is held meanwhile stays."""
         if written:
             log.info("grants that could not be written before are written", upstreams=_upstreams(written))
             self._held = {id: grant for id, grant in self._held.items() if written.get(id) is not grant}

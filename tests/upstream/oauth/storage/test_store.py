@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -255,6 +256,27 @@ async def test_a_pair_that_could_not_be_written_gives_way_to_a_later_login_and_t
     store.is_full = False
     await store.register("https://as", "http://127.0.0.1:1/", ClientIdentity("me"))
     assert await other.load(LOGIN.key) is None
+
+
+class WatchedDisk(FullDisk):
+    """Remembers which threads change what is held."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "_held":
+            self.__dict__.setdefault("threads", set()).add(threading.get_ident())
+        super().__setattr__(name, value)
+
+
+async def test_what_is_held_is_changed_by_no_thread_but_that_of_the_event_loop(tmp_path: Path) -> None:
+    """Else a pair that could not be written might get lost while others are written."""
+    store = WatchedDisk(tmp_path / "grants")
+    await store.save(LOGIN)
+    store.is_full = True
+    await store.update(renewed(2))
+    store.is_full = False
+    await store.register("https://as", "http://127.0.0.1:1/", ClientIdentity("me"))
+    assert await FileStore(tmp_path / "grants", SEALER).load(LOGIN.key) == renewed(2)
+    assert store.__dict__["threads"] == {threading.get_ident()}
 
 
 def test_what_cannot_be_written_leaves_no_file_behind(tmp_path: Path) -> None:
