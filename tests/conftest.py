@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import structlog
@@ -11,7 +11,7 @@ from xdist.remote import Producer
 
 from tests.depth import load_profile
 from tests.processes import GRACE, adopt_orphans, end_descendants, give_children_default_signals
-from tests.scheduling import BySharing
+from tests.scheduling import BySharing, workers
 from tests.timeouts import Timeouts
 
 
@@ -24,6 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
     adopt_orphans()
     config.pluginmanager.register(Timeouts())
     load_profile(config.getoption("--hypothesis-profile"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    cores = yield
+    return workers(cores)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing:

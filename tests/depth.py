@@ -1,20 +1,22 @@
 """How deep tests go: in CI as deep as they can, and on a developer's machine as deep as five minutes let them.
 
-There a property is tried with a quarter of its examples (`pytest --hypothesis-profile ci` tries all), and some tests
-that all SDKs play are played by a few: `CI=1 make test` leaves none out. No example fails by the clock, which tells
-more of the machine than of us.
+There a property is tried with a quarter of its examples (`pytest --hypothesis-profile ci` tries all), some tests that
+all SDKs play are played by a few, and of the pairs of players and servers some meet: `CI=1 make test` leaves none out.
+No example fails by the clock, which tells more of the machine than of us.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import product
 from typing import Final, TypeVar
 
 from hypothesis import HealthCheck, settings
 
 IN_CI: Final = bool(os.environ.get("CI"))
 T = TypeVar("T")
+S = TypeVar("S")
 
 ALL: Final = 100
 """Examples of a property that asks for no number of its own."""
@@ -36,3 +38,9 @@ def examples(number: int) -> int:
 def sampled(kinds: Sequence[T], one_in: int) -> Sequence[T]:
     """All of them in CI, and elsewhere the last of each so many."""
     return kinds if IN_CI else kinds[one_in - 1 :: one_in]
+
+
+def sampled_pairs(some: Sequence[S], others: Sequence[T], one_in: int) -> list[tuple[S, T]]:
+    """All pairs in CI, and elsewhere one of so many: each of either side is in some, if there are `one_in` of both."""
+    pairs = product(enumerate(some), enumerate(others))
+    return [(one, other) for (row, one), (column, other) in pairs if IN_CI or (row + column) % one_in == 0]

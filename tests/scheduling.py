@@ -19,6 +19,14 @@ SHARING: Final = (
 )
 """Tests are of one group if one of these matches their ids, with the same named parts."""
 
+MANY: Final = 8
+"""Workers from which on there is one on each core."""
+
+
+def workers(cores: int) -> int:
+    """How many run at once: two on each core, since half of a test's time is waiting, and on many cores fewer."""
+    return max(cores, min(2 * cores, MANY))
+
 
 class BySharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
     """One unit of work for each group, and for each test of none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling import BySharing, group_of
+from tests.scheduling import BySharing, group_of, workers
 
 DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_difference"
 
@@ -24,6 +24,11 @@ def test_tests_are_of_one_group_where_they_share(one: str, other: str, together:
 
 def test_a_test_that_shares_nothing_is_of_no_group() -> None:
     assert group_of("tests/test_names.py::test_a_homonym_is_found") is None
+
+
+@pytest.mark.parametrize(("cores", "number"), [(1, 2), (2, 4), (4, 8), (6, 8), (16, 16)])
+def test_two_workers_share_a_core_where_there_are_few(cores: int, number: int) -> None:
+    assert workers(cores) == number
 
 
 def test_a_worker_that_has_not_collected_yet_is_given_no_work() -> None:

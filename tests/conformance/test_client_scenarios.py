@@ -17,6 +17,7 @@ from anyio.abc import SocketStream
 from tests.conformance.client import use_all
 from tests.conformance.oauth_client import ERA, THROUGH
 from tests.conformance.test_suite import HERE, NODE, need
+from tests.depth import IN_CI
 from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +73,8 @@ AUTHORIZATION: Final = [
 ]
 WITHOUT_CI: Final = {"metadata-default", "scope-step-up", "authorization-server-migration", "client-credentials-jwt"}
 """Scenarios that are run everywhere: CI runs all."""
+PAGE_WITHOUT_CI: Final = {"scope-step-up"}
+"""Of them, those that are run on the gateway's own page."""
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +116,7 @@ async def test_the_suite_finds_nothing_wrong(
         pytest.param(
             *case,
             id="-".join(case),
-            marks=pytest.mark.skipif(
-                not os.environ.get("CI") and case[0] not in WITHOUT_CI, reason="CI runs all scenarios of OAuth"
-            ),
+            marks=pytest.mark.skipif(not IN_CI and case[0] not in WITHOUT_CI, reason="CI runs all scenarios of OAuth"),
         )
         for case in AUTHORIZATION
     ],
@@ -138,7 +139,7 @@ async def test_r69_the_suite_finds_nothing_wrong_with_logins(
             *case,
             id="-".join(case),
             marks=pytest.mark.skipif(
-                not os.environ.get("CI") and case[0] not in WITHOUT_CI, reason="CI runs all scenarios of OAuth"
+                not IN_CI and case[0] not in PAGE_WITHOUT_CI, reason="CI runs all scenarios of OAuth"
             ),
         )
         for case in AUTHORIZATION

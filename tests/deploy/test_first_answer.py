@@ -8,6 +8,7 @@ import pytest
 
 from tests.deploy.first_answer import KEY_VARIABLE, Walk, install, table
 from tests.deploy.wheel import build
+from tests.depth import sampled
 from tests.fakes.clients.host import HOSTS
 from tests.ports import free_port
 
@@ -24,7 +25,7 @@ def walk(program: Path, tmp_path: Path) -> Walk:
     return Walk(tmp_path, program)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", sampled(list(HOSTS), one_in=len(HOSTS)))
 def test_a_host_gets_its_first_answer_from_an_empty_home_and_its_file_goes_again(walk: Walk, host: str) -> None:
     assert walk.files() == {}
     walk.add_server()
