@@ -64,7 +64,7 @@ def best(terms: Sequence[PackedTerm], tools: int, limit: int) -> list[int]:
         lower = scores[_LOWER::2]
         positions = sorted({*_at_least(upper, 1), *_at_least(lower, max(1, _kth(lower, limit)))})
     # A sort keeps the order that equals had. `heapq` takes thrice the time.
-    return sorted(positions, key=memoryview(scores).cast("H").__getitem__, reverse=True)[:limit]
+    return sorted(positions, key=array("H", scores).__getitem__, reverse=True)[:limit]
 
 
 def _kth(values: bytes, place: int) -> int:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, islice
 from math import log
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -150,8 +150,9 @@ class ToolIndex:
 
     def search(self, query: str, limit: int) -> list[int]:
         """The positions of the best `limit` tools, the best first; those that share no word with the query are none."""
-        asked = list(dict.fromkeys(filter(self._terms.__contains__, stems(query))))[:MAX_QUERY_TERMS]
-        return best(list(map(self._packed.__getitem__, asked)), self.size, limit) if asked else []
+        asked = dict.fromkeys(filter(self._terms.__contains__, stems(query)))
+        terms = list(map(self._packed.__getitem__, islice(asked, MAX_QUERY_TERMS)))
+        return best(terms, self.size, limit) if terms else []
 
 
 def _packed(postings: Mapping[str, Postings], tools: int, greatest: float, term: str) -> PackedTerm:

@@ -60,7 +60,9 @@ class IndirectCalls:
             via = call.notes.via
             if via is not None:
                 return self._check(handler, call, via)
-            self._note_called(call, parse_text(call.params.get("name", b"")) or "")
+            name = parse_text(call.params.get("name", b"")) or ""
+            if name not in SCHEMAS:
+                self._note_called(call, name)
             return handler(call)
 
         return checking if self._endpoints else handler
