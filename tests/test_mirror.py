@@ -30,6 +30,7 @@ SCENARIOS: Final = {
     "gateway/test_model.py": "the gateway against a model of it",
     "gateway/test_skills.py": "skills of several servers, through all of the gateway",
     "gateway/test_noninterference.py": "what is denied, through all of the gateway, against a model",
+    "gateway/test_noninterference_of_settings.py": "the same where tools are overridden, approved, found by meaning",
     "gateway/test_pinning.py": "pins, through all of the gateway",
     "gateway/test_policy.py": "the policy, through all of the gateway",
     "gateway/test_reconfiguring.py": "a reload, through all of the gateway",

@@ -8,11 +8,11 @@ upstream. Others may read it before, so that it is cached, and it may change, so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 from hypothesis import example, given
@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
-from mcproxy.call.clients import Change, Notice, ResourceUpdated
+from mcproxy.call.clients import Change, Client, Notice, ResourceUpdated
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, SKILLS, Kind, row_of
 from tests.depth import examples
 from tests.fakes.upstream import (
@@ -36,6 +37,7 @@ from tests.timeouts import GUARD
 
 UPSTREAMS = ["a", "b"]
 ENDPOINTS = ["", "a", "b", "/part", "/found"]
+SCHEMA = {"type": "object", "properties": {"k": {"type": "integer"}}}
 HINTS = [{}, {"readOnlyHint": True}, {"destructiveHint": False}]
 TOOLS = {f"t{number}": hints for number, hints in enumerate(HINTS)}
 DESCRIPTIONS = {"t0": "Reads the common page.", "t1": "Reads a rare page of the book.", "t2": "Writes a common page."}
@@ -100,6 +102,19 @@ parts = st.fixed_dictionaries({**selections, "roles": st.sampled_from([[], ["r"]
 
 
 @dataclass(frozen=True)
+class Further:
+    """What is configured beside the policy and the endpoints."""
+
+    upstream: Mapping[str, object] = field(default_factory=dict)
+    """Settings of each upstream."""
+    proxy: Mapping[str, object] = field(default_factory=dict)
+    sleep: Sleep | None = None
+
+
+NOTHING_MORE = Further()
+
+
+@dataclass(frozen=True)
 class Model:
     """The rules, read one by one."""
 
@@ -140,7 +155,7 @@ class Model:
 
 
 def conditional(rule: dict[str, Any]) -> bool:
-    return bool(rule.keys() & {"read_only", "destructive", "arguments"})
+    return bool(rule.keys() & {"read_only", "destructive", "arguments", "approve"})
 
 
 def globs_of(rule: dict[str, Any], kind: str) -> list[str]:
@@ -188,7 +203,9 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
     if model is None or model.reaches(name):
         made.identity = replace(made.identity, instructions=f"How to use {name}. " * 80)
     made.lists[Kind.TOOLS] = [
-        tool(t, description=DESCRIPTIONS[t], annotations=hints) for t, hints in TOOLS.items() if has("tools", t)
+        tool(t, description=DESCRIPTIONS[t], annotations=hints, inputSchema=SCHEMA)
+        for t, hints in TOOLS.items()
+        if has("tools", t)
     ]
     made.lists[Kind.PROMPTS] = [{"name": p} for p in PROMPTS if has("prompts", p)]
     made.lists[Kind.RESOURCES] = [{"uri": uri, "name": "r"} for uri in RESOURCES if has("resources", uri)]
@@ -206,12 +223,16 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
 
 
 @asynccontextmanager
-async def standing(policy: dict[str, Any], part: dict[str, Any], model: Model | None) -> AsyncIterator[House]:
+async def standing(
+    policy: dict[str, Any], part: dict[str, Any], model: Model | None, more: Further = NOTHING_MORE
+) -> AsyncIterator[House]:
     root: dict[str, Any] = {"root": {"allow": [{}]}}
     access = {"policy": {**policy, "roles": {**policy["roles"], **root}}}
     made = [upstream(name, model) for name in UPSTREAMS]
     endpoints = {"part": part, "found": {**part, "discovery": "search", "pinned": ["*t0"]}}
-    async with house(*made, access=access, endpoints=endpoints, naming={"page_size": 2}) as gateway:
+    options = dict.fromkeys(UPSTREAMS, more.upstream)
+    given: dict[str, Any] = {"naming": {"page_size": 2}, **more.proxy}
+    async with house(*made, options=options, access=access, endpoints=endpoints, sleep=more.sleep, **given) as gateway:
         await gateway.ready()
         yield gateway
 
@@ -225,9 +246,11 @@ def plain(outcome: Outcome) -> object:
 class Witness:
     """Asks a gateway for everything that there might be, as one caller, and keeps what it is answered."""
 
+    capabilities: ClassVar[Params] = {}
+
     def __init__(self, gateway: House, principal: Principal, endpoint: str, version: str) -> None:
         self.gateway = gateway
-        self.caller = Caller(principal, version, endpoint=endpoint)
+        self.caller = Caller(principal, version, self.capabilities, endpoint=endpoint)
         self.listener = FakeListener(structs.replace(self.caller, log_level="debug"))
         gateway.gateway.join(self.listener)
 
@@ -235,8 +258,11 @@ class Witness:
         given = {key: raw(value) for key, value in params.items()}
         with anyio.fail_after(GUARD):
             return await self.gateway.gateway.handler(
-                Call(row_of(method), given, self.caller, _Silent(), self.listener)
+                Call(row_of(method), given, self.caller, self.client(), self.listener)
             )
+
+    def client(self) -> Client:
+        return _Silent()
 
     async def everything(self) -> list[object]:
         seen: list[object] = [plain(await self.call("server/discover"))]
