@@ -60,7 +60,6 @@ TRANSITIONS: Final[Mapping[ApprovalState, Mapping[ApprovalEvent, ApprovalState]]
         _Event.OUTDATED: _State.REFUSED,
     },
     _State.APPROVED: {
-        _Event.TIMED_OUT: _State.REFUSED,
         _Event.GIVEN_UP: _State.REFUSED,
         _Event.SPENT: _State.USED,
         _Event.OUTDATED: _State.REFUSED,

@@ -486,7 +486,7 @@ async def test_a_stateless_caller_that_was_denied_meanwhile_is_told_with_its_ret
 
 
 @COMMANDED
-async def test_a_call_that_was_approved_after_its_client_left_is_not_sent_and_expires() -> None:
+async def test_r82_an_approval_is_kept_for_a_client_whose_next_retry_comes_after_the_time() -> None:
     async with gateway({**BY_OPERATOR, "approvals": {"timeout": 50}}, bridge={"hold": 5}, sleep=Time().sleep) as h:
         told: list[InputRequired] = []
 
@@ -499,11 +499,27 @@ async def test_a_call_that_was_approved_after_its_client_left_is_not_sent_and_ex
                 await commanded_loop().advance(seconds)
         (asked,) = told
         await decided(h, approve=True)
-        await commanded_loop().advance(44)
-        assert not counted(h, "operator", "expired")
-        await commanded_loop().advance(1)
-        assert counted(h, "operator", "expired")
-        assert failed_for(await rm(h, requestState=asked.state)) is Reason.APPROVAL_EXPIRED
+        await commanded_loop().advance(100)
+        assert ran(h) == 0, "nothing is sent while no request of the client is there"
+        assert isinstance(await rm(h, requestState=asked.state), Complete)
+        assert ran(h) == 1
+        assert counted(h, "operator", "used") == 1
+
+
+async def test_a_call_that_was_approved_and_whose_client_sends_no_retry_is_not_sent() -> None:
+    retries_are_over = anyio.Event()
+
+    async def sleep(seconds: float) -> None:
+        await retries_are_over.wait()
+        await anyio.sleep(0.001)
+
+    async with gateway(BY_OPERATOR, bridge={"hold": 0.01, "park_ttl": 0.01}, sleep=sleep) as h:
+        await told_to_retry(h)
+        await decided(h, approve=True)
+        retries_are_over.set()
+        with anyio.fail_after(GUARD):
+            while not counted(h, "operator", "withdrawn"):
+                await anyio.lowlevel.checkpoint()
         assert ran(h) == 0
 
 
