@@ -160,6 +160,7 @@ class Gateway:
             self._cache,  # before a client can hear of a change, and read: what changed is forgotten by then
             self._fetcher,  # keeps the catalogue, in which all that follow look up links, routes and who may hear what
             self.subscriptions,  # the others' order among themselves makes no difference
+            self.subscriptions.updates,
             self._log_levels,
             self._tasks,
             self._task_subscriptions,

@@ -16,7 +16,7 @@ import anyio
 import structlog
 
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
-from mcproxy.call.clients import Listener, ResourceUpdated
+from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import (
     Connected,
@@ -66,7 +66,7 @@ class ResourceSubscriptions(Component):
     """`invalidate` is called with each resource that may have changed unheard, before any listener is told."""
 
     goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
-    heeds = LINK_EVENTS | {ResourceUpdated, PushChannel}
+    heeds = LINK_EVENTS | {PushChannel}
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ResourceSubscriptions(Component):
         self._metrics = metrics
         self._invalidate = invalidate
         self._watchers = Watchers(listeners.__contains__)
-        self._updates = ResourceUpdates(catalogue, self._watchers, listeners, metrics, now)
+        self.updates = ResourceUpdates(catalogue, self._watchers, listeners, metrics, now)
         self._subscriptions: dict[ResourceKey, UpstreamSubscription] = {}
         """Those that are not ENDED."""
         self._known_links: set[LinkKey] = set()
@@ -243,8 +243,6 @@ class ResourceSubscriptions(Component):
             case Retired():
                 self._lose(link)
                 self._known_links.discard(link)
-            case UpstreamChanged(change=ResourceUpdated() as update):
-                self._updates.tell(link, update)
             case UpstreamChanged(change=PushChannel.RESTORED):
                 self._renew(link, SubscriptionEvent.CHANNEL_RESTORED, after_gap=True)
             case UpstreamChanged():
@@ -321,14 +319,14 @@ class ResourceSubscriptions(Component):
             await self._unsubscribe(key)
         if gap and subscription.failures <= 1:
             self._invalidate(key)
-            self._updates.tell_of_gap(key)
+            self.updates.tell_of_gap(key)
 
     async def _subscribe(self, key: ResourceKey, subscription: UpstreamSubscription) -> None:
         subscription.refusal = None
         # The link of a session is made by the request itself.
         is_up = self._catalogue.known.is_up(key.link)
         self._happened(key, SubscriptionEvent.SENT if is_up else SubscriptionEvent.SENT_UNCONNECTED)
-        offers = self._updates.takes_subscriptions(key.link)
+        offers = self.updates.takes_subscriptions(key.link)
         outcome = await self._ask(key, SUBSCRIBE) if offers else Complete({})
         match outcome:
             case Complete():
@@ -361,7 +359,7 @@ class ResourceSubscriptions(Component):
 
     async def _unsubscribe(self, key: ResourceKey) -> None:
         self._happened(key, SubscriptionEvent.WITHDRAWN)
-        if self._catalogue.known.is_up(key.link) and self._updates.takes_subscriptions(key.link):
+        if self._catalogue.known.is_up(key.link) and self.updates.takes_subscriptions(key.link):
             await self._ask(key, UNSUBSCRIBE)
 
     async def _ask(self, key: ResourceKey, method: str) -> Outcome:

@@ -6,9 +6,11 @@ Asks upstreams for nothing, and keeps nothing.
 from __future__ import annotations
 
 from mcproxy.call.clients import Listener, ResourceUpdated
+from mcproxy.call.upstreams import UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.clock import Clock
+from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.listeners import Listeners, change_label
 from mcproxy.gateway.listings.state import Catalogue
@@ -20,8 +22,10 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.telemetry.metrics import Metrics
 
 
-class ResourceUpdates:
+class ResourceUpdates(Component):
     """Tells the listeners in `watchers`, each in its own view."""
+
+    heeds = frozenset({ResourceUpdated})
 
     def __init__(
         self, catalogue: Catalogue, watchers: Watchers, listeners: Listeners, metrics: Metrics, now: Clock
@@ -32,8 +36,12 @@ class ResourceUpdates:
         self._metrics = metrics
         self._now = now
 
-    def tell(self, link: LinkKey, update: ResourceUpdated) -> None:
+    def on_event(self, event: UpstreamEvent) -> None:
         """Tells of an update that came over a link. Never blocks."""
+        if isinstance(event, UpstreamChanged) and isinstance(event.change, ResourceUpdated):
+            self._tell(LinkKey(event.upstream, event.owner), event.change)
+
+    def _tell(self, link: LinkKey, update: ResourceUpdated) -> None:
         noticed = self._now()
         affected = self._watchers.affected(link, update.uri)
         for key in affected:
