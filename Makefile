@@ -28,6 +28,9 @@ PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcar
 GO_PEERS := $(if $(GO),$(patsubst $(PEERS)/%.module,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.module)))
 NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
 
+# The tests start more than a thousand processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run check docs test coverage bench bench-programs lock clean
 .DELETE_ON_ERROR:
 
