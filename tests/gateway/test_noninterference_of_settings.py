@@ -51,7 +51,7 @@ LIMIT = 4096
 OVERRIDES = {
     "t0": {"arguments": {"k": {"rename": "q", "description": "A rare page."}}},
     "t1": {"arguments": {"k": {"value": 1}}},
-    "t2": {"name": "rare", "arguments": {"k": {"hide": True, "default": 2}}},
+    "t2": {"arguments": {"k": {"hide": True, "default": 2}}},
 }
 CONFIGURED = Further({"tools": {"overrides": OVERRIDES}, "results": {"max_bytes": LIMIT}}, sleep=soon)
 KEPT = re.compile(r"mcproxy-result:[\w.-]+")
