@@ -47,10 +47,13 @@ def keep_freed_memory(mallopt: Mallopt | None, environ: Mapping[str, str] = os.e
 
 
 def c_mallopt() -> Mallopt | None:
-    """The C library's own; None where it has none."""
+    """The C library's own; None where it has none, or this Python cannot call it."""
     if sys.platform != "linux":
         return None
-    import ctypes
+    try:
+        import ctypes
 
-    found: Mallopt | None = getattr(ctypes.CDLL(None), "mallopt", None)
+        found: Mallopt | None = getattr(ctypes.CDLL(None), "mallopt", None)
+    except (ImportError, OSError):  # built without libffi, or linked statically
+        return None
     return found

@@ -454,20 +454,36 @@ async def test_the_result_of_a_task_is_judged_though_its_caller_may_not_reach_it
         assert refusal.message == "this call was denied by a check of the gateway: a secret"
 
 
+LOGS_IN: dict[str, dict[str, object]] = {"up": {"command": None, "url": "http://127.0.0.1:1/", "oauth": {}}}
+
+
+def checked(stage: str, url: str) -> dict[str, object]:
+    """The access settings by which every call is judged: by a hook of a phase, or by an operator."""
+    if stage == "approved":
+        return {"policy": {"default": "deny", "roles": {"everyone": {"allow": [{"approve": "operator"}]}}}}
+    return {"hooks": [{"url": url, "secret": SECRET, "timeout": GUARD, "phase": stage}]}
+
+
+@pytest.mark.parametrize("stage", ["before", "after", "approved"])
+async def test_nobody_is_asked_before_the_gateways_own_tool_to_log_in_with_is_called(stage: str) -> None:
+    """As before the first login, when the list of its upstream is not known and cannot be."""
+    up = FakeUpstream("up")
+    up.reachable = False
+    async with service() as it, house(up, options=LOGS_IN, access=checked(stage, it.url), sleep=anyio.sleep) as h:
+        h.gateway.on_event(LoginAwaited("up", None, awaited=True))
+        assert "has to log in to up" in str(decoded(await rm(h, name="up__login")))
+        assert (it.told, up.calls) == ([], [])
+
+
 @pytest.mark.parametrize("stage", ["before", "after", "approved"])
 async def test_the_gateways_own_tool_to_log_in_with_is_called_past_hooks_and_approvals(stage: str) -> None:
     up = FakeUpstream("up")
     up.lists[Kind.TOOLS] = [tool("rm")]
-    options: dict[str, dict[str, object]] = {"up": {"command": None, "url": "http://127.0.0.1:1/", "oauth": {}}}
-    policy = {"default": "deny", "roles": {"everyone": {"allow": [{"approve": "operator"}]}}}
-    async with service() as it:
-        hook = {"url": it.url, "secret": SECRET, "timeout": GUARD, "phase": stage}
-        access: dict[str, object] = {"policy": policy} if stage == "approved" else {"hooks": [hook]}
-        async with house(up, options=options, access=access, sleep=anyio.sleep) as h:
-            await h.ready()
-            h.gateway.on_event(LoginAwaited("up", None, awaited=True))
-            assert "has to log in to up" in str(decoded(await rm(h, name="up__login")))
-            h.gateway.on_event(LoginAwaited("up", None, awaited=False))
-            assert "No login is needed at up" in str(decoded(await rm(h, name="up__login")))
-            assert it.told == []
-            assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"
+    async with service() as it, house(up, options=LOGS_IN, access=checked(stage, it.url), sleep=anyio.sleep) as h:
+        await h.ready()
+        h.gateway.on_event(LoginAwaited("up", None, awaited=True))
+        assert "has to log in to up" in str(decoded(await rm(h, name="up__login")))
+        h.gateway.on_event(LoginAwaited("up", None, awaited=False))
+        assert "No login is needed at up" in str(decoded(await rm(h, name="up__login")))
+        assert it.told == []
+        assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"

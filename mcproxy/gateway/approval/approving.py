@@ -223,7 +223,7 @@ class CallApprovals(Component):
         return None
 
     def _void(self, approval: Approval) -> None:
-        """Its caller is told at once."""
+        """Its caller is told at once, or with its next retry where it was approved and is between two of them."""
         if approval.move(ApprovalEvent.OUTDATED):
             self._voided.append(approval.id)
 

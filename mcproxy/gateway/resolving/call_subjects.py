@@ -78,6 +78,8 @@ class SubjectResolver:
         return route.subject
 
     def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> CallSubject:
+        if kind is Kind.TOOLS and name in view.logins:
+            return CallSubject(kind=kind, own=name)
         if self._beyond:
             view = self._catalogue.whole_view(call.caller)
             if (shown := view.find(kind, name)) is not None:

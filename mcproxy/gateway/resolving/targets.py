@@ -130,11 +130,13 @@ class Resolver:
     async def learn(self, call: Call) -> None:
         """Has the list asked for that a call's name may be in, where it is not known; it may have no such name then.
 
-        Raises McpError where the upstream is away.
+        Nobody is asked for the gateway's own tool to log in with. Raises McpError where the upstream is away.
         """
         row = call.row
         if row.named_in is not None and row.subject_key is not None:
-            await self._learn(row.named_in, parse_text(call.params.get(row.subject_key, _NULL)) or "", call)
+            name = parse_text(call.params.get(row.subject_key, _NULL)) or ""
+            if row.named_in is not Kind.TOOLS or name not in self._catalogue.view(call.caller).logins:
+                await self._learn(row.named_in, name, call)
 
     def check_allowed(self, call: Call) -> None:
         """Raises McpError where the policy by now denies a call that was begun before."""
