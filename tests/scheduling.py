@@ -12,6 +12,8 @@ from typing import Final
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.depth import IN_CI
+
 SHARING: Final = (
     re.compile(r"tests/conformance/test_client_scenarios\.py::test_the_suite_finds_nothing_wrong\["),
     re.compile(r"tests/system/test_matrix\.py::"),
@@ -24,8 +26,11 @@ MANY: Final = 8
 
 
 def workers(cores: int) -> int:
-    """How many run at once: two on each core, since half of a test's time is waiting, and on many cores fewer."""
-    return max(cores, min(2 * cores, MANY))
+    """How many run at once: two on each core, since half of a test's time is waiting, and on many cores fewer.
+
+    In CI one on each: there coverage has them compute for most of their time.
+    """
+    return cores if IN_CI else max(cores, min(2 * cores, MANY))
 
 
 class BySharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
