@@ -39,6 +39,7 @@ from mcproxy.gateway.approval.approval import (
     payload,
 )
 from mcproxy.gateway.approval.legible import masked
+from mcproxy.gateway.approval.rounds import ApprovedRounds
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.approvals import Refetch
 from mcproxy.gateway.listings.keys import ListKey
@@ -130,8 +131,7 @@ class CallApprovals(Component):
         self._mask = masking(settings.secrets)
         self._generation = 0
         self._waiting: dict[str, Approval] = {}
-        self._rounds: dict[str, tuple[ApprovalSubject, float]] = {}
-        """Calls that were approved, and whose upstream asked for input: each is continued once, until it expires."""
+        self._rounds = ApprovedRounds(self._settings, clock)
         self._voided: deque[str] = deque(maxlen=MAX_VOIDED)
         """Ids of the last approvals that became void."""
         metrics.approvals_waiting.set_function(self._waiting.__len__)
@@ -147,7 +147,7 @@ class CallApprovals(Component):
         for approval in self._waiting.values():
             if approval.upstream not in change.kept or not approval.holds():
                 self._void(approval)
-        self._rounds = {id: kept for id, kept in self._rounds.items() if kept[0].upstream in change.kept}
+        self._rounds.reconfigure(self._settings, change.kept)
 
     def _adopt(self, access: Access) -> None:
         """Goes by another `access`; what was approved under the one before holds no more."""
@@ -176,13 +176,13 @@ class CallApprovals(Component):
             if decision is None or not decision.allowed or decision.approve is None:
                 return await handler(call)
             subject = self._subject(route, call, arguments)
-            if not self._continues(call, subject):
+            if not self._rounds.take(call.notes.approval, subject):
                 refusal = await self._ask(self._new(subject, decision.approve, route, arguments, call), call)
                 if refusal is not None:
                     return refusal
             outcome = await handler(call)
             if isinstance(outcome, InputRequired):
-                return replace(outcome, approval=self._keep_round(subject))
+                return replace(outcome, approval=self._rounds.keep(subject))
             return outcome
 
         return approving if self._is_needed else handler
@@ -345,20 +345,6 @@ class CallApprovals(Component):
         key = ListKey(self._catalogue.link(route.space, call.caller), Kind.TOOLS)
         is_known = self._catalogue.known.freshness(key.link, key.kind) is not DOUBTFUL
         return None if is_known else await self._refetch(key, call)
-
-    def _keep_round(self, subject: ApprovalSubject) -> str:
-        now = self._clock()
-        self._rounds = {id: kept for id, kept in self._rounds.items() if kept[1] > now}
-        while len(self._rounds) >= self._settings.max_waiting:
-            del self._rounds[next(iter(self._rounds))]
-        id = secrets.token_urlsafe(12)
-        self._rounds[id] = subject, now + self._settings.timeout
-        return id
-
-    def _continues(self, call: Call, subject: ApprovalSubject) -> bool:
-        """Whether a call brings the input that an approved call asked for: each may do so once."""
-        kept = self._rounds.pop(call.notes.approval, None) if call.notes.approval is not None else None
-        return kept is not None and kept[0] == subject and kept[1] > self._clock()
 
 
 async def _decided(approval: Approval, deadline: float, *asking: Callable[[], Coroutine[Any, Any, None]]) -> None:
