@@ -153,6 +153,8 @@ class Approval(msgspec.Struct, eq=False, dict=True):
     last: ApprovalEvent | None = None
     """The event that led there."""
     decided: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    """Set once nothing can happen to it any more."""
 
     def move(self, event: ApprovalEvent) -> bool:
         """Takes an event; False, and nothing, where its state has no such edge: another decision was faster."""
@@ -161,6 +163,8 @@ class Approval(msgspec.Struct, eq=False, dict=True):
             return False
         self.state, self.last = after, event
         self.decided.set()
+        if after not in TRANSITIONS:
+            self.over.set()
         return True
 
     @property

@@ -223,7 +223,7 @@ class CallApprovals(Component):
         return None
 
     def _void(self, approval: Approval) -> None:
-        """Its caller is told at once, or with its next retry where it was approved and is between two of them."""
+        """Its caller is told at once, or with its next retry; its place among those that wait is free at once."""
         if approval.move(ApprovalEvent.OUTDATED):
             self._voided.append(approval.id)
 
@@ -307,7 +307,7 @@ class CallApprovals(Component):
             if approval.state is ApprovalState.APPROVED:
                 # Nothing is sent for a client that left. One between two retries has as long as any parked call: the
                 # decision came in time, and is not lost.
-                await call.client.present()
+                await _unless(approval.over, call.client.present)
 
     def _note_attempt(self, outcome: str) -> None:
         self._metrics.approval_webhook_attempts.labels(outcome).inc()
@@ -360,6 +360,19 @@ async def _decided(approval: Approval, deadline: float, *asking: Callable[[], Co
             tasks.cancel_scope.cancel()
     if approval.state is ApprovalState.WAITING:
         approval.move(ApprovalEvent.TIMED_OUT)
+
+
+async def _unless(over: anyio.Event, wait: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Waits, but no longer than until `over` is set."""
+    async with anyio.create_task_group() as tasks:
+
+        async def stop() -> None:
+            await over.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(stop)
+        await wait()
+        tasks.cancel_scope.cancel()
 
 
 def _check_askable(call: Call) -> None:

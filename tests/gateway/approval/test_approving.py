@@ -574,6 +574,21 @@ async def test_an_operators_approval_is_void_once_the_policy_is_another() -> Non
         assert ran(h) == 0
 
 
+async def test_an_approved_call_that_a_reload_made_void_has_no_place_among_those_that_wait() -> None:
+    async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
+        asked = await told_to_retry(h)
+        await decided(h, approve=True)
+        assert h.metrics.registry.get_sample_value("mcproxy_approvals_waiting") == 1
+        access = h.settings.access.model_copy(update={"approvals": ApprovalSettings(timeout=299)})
+        h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+        with anyio.fail_after(GUARD):
+            while not counted(h, "operator", "withdrawn"):
+                await anyio.lowlevel.checkpoint()
+        assert h.metrics.registry.get_sample_value("mcproxy_approvals_waiting") == 0
+        assert failed_for(await rm(h, requestState=asked.state)) is Reason.APPROVAL_WITHDRAWN
+        assert ran(h) == 0
+
+
 async def test_of_retries_that_race_one_runs_the_call_that_an_operator_approved() -> None:
     async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
         asked = await told_to_retry(h)
