@@ -23,7 +23,18 @@ from mcproxy.call.upstreams import LoginAwaited
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
-from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.fakes.upstream import (
+    FakeClient,
+    FakeUpstream,
+    House,
+    complete,
+    decoded,
+    error,
+    house,
+    quiet,
+    settings_of,
+    tool,
+)
 from tests.gateway.tasks.test_relay import DECLARED, TOLD, core, create, described, extended, made
 from tests.timeouts import GUARD
 
@@ -452,6 +463,32 @@ async def test_the_result_of_a_task_is_judged_though_its_caller_may_not_reach_it
         up.answers["tasks/result"] = answer
         refusal = error(await h.call("tasks/result", taskId=await create(h)))
         assert refusal.message == "this call was denied by a check of the gateway: a secret"
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_r82_a_call_that_a_hook_held_needs_the_approval_that_a_reload_brought_meanwhile(version: str) -> None:
+    async with service() as it, gateway({"url": it.url}) as h:
+        it.hold = anyio.Event()
+        outcomes: list[Outcome] = []
+
+        async def call() -> None:
+            outcomes.append(await rm(h, version))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            while not it.told:
+                await anyio.lowlevel.checkpoint()
+            policy = settings_of({"up": {}}, checked("approved", it.url)).access.policy
+            access = h.settings.access.model_copy(update={"policy": policy})
+            h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+            it.hold.set()
+            while not (outcomes or h.gateway.approvals.waiting()):
+                await anyio.lowlevel.checkpoint()
+            assert (outcomes, sent(h)) == ([], [])
+            (waiting,) = h.gateway.approvals.waiting()
+            assert h.gateway.approvals.decide(waiting.id, Principal("olga"), approve=True) is None
+        assert isinstance(outcomes[0], Complete)
+        assert len(sent(h)) == 1
 
 
 LOGS_IN: dict[str, dict[str, object]] = {"up": {"command": None, "url": "http://127.0.0.1:1/", "oauth": {}}}

@@ -159,33 +159,38 @@ class CallApprovals(Component):
         self._generation += 1
 
     def approved(self, handler: Handler) -> Handler:
-        """Holds a call that needs approval until a person gave it, or refuses the call."""
+        """Holds a call that needs approval until a person gave it, or refuses the call.
 
-        async def approving(call: Call) -> Outcome:
-            if call.row.subject is not Subject.TOOL:
-                return await handler(call)
+        By the policy of the moment at which the call comes here: a stage before this one may have held it for long.
+        """
+
+        def approving(call: Call) -> Awaitable[Outcome]:
+            asks = self._is_needed and call.row.subject is Subject.TOOL
+            return self._approve(handler, call) if asks else handler(call)
+
+        return approving
+
+    async def _approve(self, handler: Handler, call: Call) -> Outcome:
+        route = self._route(call)
+        if route is None:
+            # Not listed yet: its upstream is asked for its list, as the router would, which needs no approval.
+            await self._learn(call)
             route = self._route(call)
-            if route is None:
-                # Not listed yet: its upstream is asked for its list, as the router would, which needs no approval.
-                await self._learn(call)
-                route = self._route(call)
-            if route is None or not route.may_need_approval:
-                return await handler(call)
-            arguments = _final(route, call)
-            decision = route.subject.decision or (route.subject.judge(arguments) if route.subject.judge else None)
-            if decision is None or not decision.allowed or decision.approve is None:
-                return await handler(call)
-            subject = self._subject(route, call, arguments)
-            if not self._rounds.take(call.notes.approval, subject):
-                refusal = await self._ask(self._new(subject, decision.approve, route, arguments, call), call)
-                if refusal is not None:
-                    return refusal
-            outcome = await handler(call)
-            if isinstance(outcome, InputRequired):
-                return replace(outcome, approval=self._rounds.keep(subject))
-            return outcome
-
-        return approving if self._is_needed else handler
+        if route is None or not route.may_need_approval:
+            return await handler(call)
+        arguments = _final(route, call)
+        decision = route.subject.decision or (route.subject.judge(arguments) if route.subject.judge else None)
+        if decision is None or not decision.allowed or decision.approve is None:
+            return await handler(call)
+        subject = self._subject(route, call, arguments)
+        if not self._rounds.take(call.notes.approval, subject):
+            refusal = await self._ask(self._new(subject, decision.approve, route, arguments, call), call)
+            if refusal is not None:
+                return refusal
+        outcome = await handler(call)
+        if isinstance(outcome, InputRequired):
+            return replace(outcome, approval=self._rounds.keep(subject))
+        return outcome
 
     async def run(self) -> None:
         await self._retirement.run(self._webhooks)
