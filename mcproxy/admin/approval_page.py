@@ -30,6 +30,7 @@ class ApprovalPage:
     links: ApprovalLinks
 
     def routes(self) -> list[web.RouteDef]:
+        """GET shows the call that a sealed link names, POST decides it. The link alone is the permission."""
         path = f"{PATH}/{{{_TOKEN}}}"
         return [web.get(path, self._show), web.post(path, self._decide)]
 

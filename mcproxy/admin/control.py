@@ -49,7 +49,8 @@ class ExplainRequest(msgspec.Struct, forbid_unknown_fields=True):
 class Controlled(Protocol):
     """What the socket tells of the gateway, as of now."""
 
-    def statuses(self) -> list[UpstreamStatus]: ...
+    def statuses(self) -> list[UpstreamStatus]:
+        """The state of every enabled upstream."""
 
     def facts(self) -> Mapping[str, object]:
         """The process and what it serves, as JSON values by name."""

@@ -87,6 +87,7 @@ class Feed:
         return observed
 
     def on_event(self, event: UpstreamEvent) -> None:
+        """Shows an upstream event on every page that watches. Never blocks: a page that reads too slowly misses it."""
         if self._watchers:
             kind, outcome = _described(event)
             self._publish(FeedEntry(self._clock(), kind, event.upstream, outcome))

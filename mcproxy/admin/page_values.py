@@ -33,19 +33,24 @@ class WaitingCall(Protocol):
     """A call that waits for an operator."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Opaque; names it in forms and links."""
 
     @property
-    def principal(self) -> str: ...
+    def principal(self) -> str:
+        """The name of its caller."""
 
     @property
-    def upstream(self) -> str: ...
+    def upstream(self) -> str:
+        """The name of the upstream that would get it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The tool, by the name that its caller knows."""
 
     @property
-    def shown_arguments(self) -> str: ...
+    def shown_arguments(self) -> str:
+        """Its arguments as legible text, cut to a length for the page."""
 
     @property
     def expires(self) -> float:
@@ -56,19 +61,25 @@ class GatewayView(Protocol):
     """What the pages read of the gateway, as of now."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """Those in force."""
 
     @property
-    def metrics(self) -> Metrics: ...
+    def metrics(self) -> Metrics:
+        """Their sums are what the pages have as figures."""
 
     @property
-    def handler(self) -> Handler: ...
+    def handler(self) -> Handler:
+        """The whole pipeline: calls that are tried out pass it as any other."""
 
-    def statuses(self) -> list[UpstreamStatus]: ...
+    def statuses(self) -> list[UpstreamStatus]:
+        """The state of every enabled upstream."""
 
-    def catalogue(self, endpoint: str = "") -> View: ...
+    def catalogue(self, endpoint: str = "") -> View:
+        """All that an endpoint shows, whoever asks; the default is the endpoint of all upstreams."""
 
-    def listeners(self) -> Sequence[Listener]: ...
+    def listeners(self) -> Sequence[Listener]:
+        """The clients that are connected between calls."""
 
     def unapproved(self) -> Sequence[RefusedEntry]:
         """Definitions that await approval."""

@@ -65,6 +65,7 @@ class StatusPage:
     """Seconds after which the live feed asks again whether its reader may still watch."""
 
     def routes(self) -> list[web.RouteDef]:
+        """All paths below `/ui`, and `/`, which leads there. Each but the static files asks for an operator first."""
         return [
             web.get("/", self._home),
             web.get("/ui", self._fleet),

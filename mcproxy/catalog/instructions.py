@@ -18,6 +18,8 @@ _WHERE: Final = f"The resource {INSTRUCTIONS_URI} has all names and instructions
 
 
 class JoinedInstructions(NamedTuple):
+    """The `instructions` of an endpoint (initialize, server/discover), joined from those of its servers."""
+
     shown: str | None
     whole: str | None = None
     """The full directory and all of them, where what is shown is cut."""

@@ -224,6 +224,8 @@ class RefusedEntry(msgspec.Struct, frozen=True):
 
 
 class NameTable(msgspec.Struct, frozen=True):
+    """The names of one kind of entry of one upstream: as callers see them, and those that nobody sees."""
+
     exposed: dict[str, str]
     """By the upstream's own name."""
     renamed: tuple[Renamed, ...] = ()

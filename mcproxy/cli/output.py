@@ -32,12 +32,14 @@ def _print(stream: TextIO, text: str, *, lines: bool) -> None:
 
 
 def print_json(value: object) -> None:
+    """Writes a value to stdout as indented JSON, and flushes."""
     # Not by rich: a console's width must not break lines, and JSON is ASCII where its reader is a program.
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Writes rows to stdout: a table with headings on a terminal, else one line of tab-separated cells for each row."""
     if not sys.stdout.isatty():
         for row in rows:
             sys.stdout.write("\t".join(" ".join(printable(cell).split()) for cell in row) + "\n")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
+    """The exit codes of all commands, listed in docs/reference/commands.md; scripts rely on them."""
+
     OK = 0
     """It worked."""
     FAILED = 1
@@ -55,6 +57,7 @@ def read_configuration(config: Path | None) -> Configuration:
 
 
 def set_up_logs(configuration: Configuration, *, quiet: bool = False) -> None:
+    """Logs to stderr as `proxy` says, with the secrets of the configuration masked; `quiet`: critical events alone."""
     from mcproxy.telemetry import logs
 
     proxy = configuration.settings.proxy

@@ -74,6 +74,7 @@ class Hops:
             self._pools.pop(address)[0].close()
 
     def close(self) -> None:
+        """Breaks the connections to all replicas."""
         for address in list(self._pools):
             self.forget(address)
 

@@ -71,6 +71,7 @@ class SharedLedger:
 
     @property
     def members(self) -> int:
+        """How many replicas share the limits, this one among them."""
         return len({self._own, *self._live()})
 
     def name(self) -> str:

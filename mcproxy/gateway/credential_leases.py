@@ -34,6 +34,7 @@ class CredentialLeases:
         self.reconfigure(idle, most_of_principal)
 
     def reconfigure(self, idle: float, most_of_principal: int) -> None:
+        """`idle` is in seconds. Every lease is introduced to the upstreams anew."""
         self.idle = idle
         self._most_of_principal = most_of_principal
         for lease in self._leases.values():

@@ -248,6 +248,7 @@ class Gateway:
 
     @property
     def audience(self) -> Audience:
+        """Where the transports join and leave their clients as listeners."""
         return self
 
     def join(self, listener: Listener) -> None:

@@ -56,7 +56,8 @@ class LoginSite(Protocol):
     """What the pages need of the gateway, as of now."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """Those in force."""
 
     @property
     def base_url(self) -> str | None:
@@ -120,6 +121,7 @@ class LoginRoutes:
         self._templates = LoginTemplates()
 
     def routes(self) -> list[http.Route]:
+        """The page of a login, its form, and the redirection endpoint (RFC 6749, section 3.1.2)."""
         page = CONNECT_PATH + "{sealed}"
         return [
             http.Route("GET", page, self._answering(self._show)),

@@ -45,6 +45,7 @@ class Changed:
 
     @property
     def reconnects(self) -> bool:
+        """Whether its link is made anew: a key differs that is not in ADOPTED."""
         return not ADOPTED.issuperset(key.partition(".")[0] for key in self.keys)
 
 

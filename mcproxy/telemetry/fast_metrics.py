@@ -95,9 +95,11 @@ class FastGauge:
         self._value = 0.0
 
     def inc(self) -> None:
+        """Adds 1."""
         self._value += 1
 
     def dec(self) -> None:
+        """Subtracts 1."""
         self._value -= 1
 
     def samples(self) -> Iterator[Sample]:

@@ -56,6 +56,7 @@ class CallsInFlight:
         self._is_shared = False
 
     def begin(self, request: RequestId, call: Call) -> None:
+        """A call is sent upstream under the id `request`; `end` takes it out."""
         self._calls[request] = call
         self.note_principal(call)
 

@@ -94,6 +94,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def status(self) -> int:
+        """The status code (RFC 9110, section 15)."""
         return self.body.head.status
 
     @property
@@ -102,6 +103,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def ok(self) -> bool:
+        """Whether the status is below 400."""
         return self.body.head.status < 400
 
     @property
@@ -111,6 +113,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def content_type(self) -> str:
+        """The media type alone, in lower case; empty without one."""
         return self.body.head.content_type
 
     def release(self) -> None:

@@ -136,6 +136,7 @@ class Supervisor:
 
     @property
     def status(self) -> UpstreamStatus:
+        """A snapshot of the shared link for operators; links with an owner show only in what they ask of clients."""
         status = self._shared.status
         return UpstreamStatus(
             self.name,

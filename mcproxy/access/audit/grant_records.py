@@ -28,6 +28,8 @@ class GrantAction(Enum):
 
 
 class GrantOutcome(Enum):
+    """Whether an action with a grant was done; the value is what the audit log has as its `outcome`."""
+
     OK = "ok"
     REFUSED = "refused"
     """Decided: the same again would be refused too."""

@@ -88,6 +88,7 @@ class Verified(msgspec.Struct, frozen=True):
 
     @property
     def until(self) -> float:
+        """When it expires, with the leeway of its issuer: a Unix time in seconds (RFC 7519, section 4.1.4)."""
         return self.bounds.exp + self.source.issuer.leeway
 
 

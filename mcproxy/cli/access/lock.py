@@ -26,6 +26,8 @@ from mcproxy.settings.access.pins import Approved, Lock, PinSettings
 
 
 class LockMode(Enum):
+    """What is done where upstreams offer something else than was approved; every mode prints the differences."""
+
     WRITE = "write"
     CHECK = "check"
     """Fail if anything differs from what was approved."""

@@ -79,7 +79,8 @@ class ClientStream(Protocol):
 class Cancellable(Protocol):
     """A call that is carried out."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Ends the call where it waits; its task hears of it as a cancellation. Idempotent."""
 
 
 class Session:

@@ -66,6 +66,7 @@ class HandshakePipe:
         return not self.send_buffer.closed
 
     def send(self, message: Message) -> None:
+        """As `Outlet.send`."""
         if isinstance(message, Request) and not self.connected:
             raise PeerGone("the connection ended")
         self.put(encode(message), droppable=isinstance(message, Notification))
@@ -83,6 +84,7 @@ class HandshakePipe:
         self.send_buffer.notify_writer()
 
     def close(self) -> None:
+        """Takes no more messages; the connection ends when those in the send buffer are written."""
         self.send_buffer.close()
 
     def refill(self) -> bool:
@@ -111,6 +113,7 @@ class HandshakePipe:
             self._sessions.update_credentials(self.session, credentials)
 
     async def receive(self, incoming: Incoming) -> None:
+        """Takes a message or a batch; waits for the answer to `initialize` alone. Errors are sent to the client."""
         match incoming:
             case list():
                 self._receive_batch(incoming)

@@ -71,6 +71,7 @@ class StreamableHttp:
         self._streams = streams
 
     async def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> http.Answered:
+        """Answers a POST as JSON or as an event stream (transports, Sending Messages to the Server). Raises Refusal."""
         accepted = head.headers.accepted
         check_accept(accepted)
         if is_initialize(incoming):
@@ -107,6 +108,7 @@ class StreamableHttp:
         return http.Streamed()
 
     async def delete(self, request: http.Request, head: RequestHead) -> http.Answered:
+        """Ends the session for its client: 204 (transports, Session Management). Raises Refusal."""
         self._sessions.end(self._session(request, head))
         return http.Response(204)
 

@@ -30,6 +30,8 @@ _LIST_OF: Final = {kind.changed: kind for kind in Kind}
 
 
 class PendingChanges:
+    """The pending changes of one client, at most as many as it may have subscriptions and tasks."""
+
     __slots__ = ("_changes", "_limits", "_max_params", "_most", "_notices")
 
     def __init__(self, limits: LimitSettings) -> None:
@@ -46,6 +48,7 @@ class PendingChanges:
         return len(self._changes) + len(self._notices or ())
 
     def note(self, change: Change) -> None:
+        """Adds a change; it replaces one of the same resource, list or task. Over the limit the first goes."""
         # An update may concern thousands, and `match` takes several times as long.
         if isinstance(change, ResourceUpdated):
             self._changes[change.uri] = change if change.size <= self._max_params else ResourceUpdated(change.uri)

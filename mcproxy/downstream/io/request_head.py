@@ -115,6 +115,7 @@ HeadHandler = Callable[[http.Request, RequestHead], Awaitable[http.Answered]]
 
 
 def read_headers(fields: http.Headers) -> RequestHeaders:
+    """The fields of a request head that all requests are judged by, read once for each head."""
     version = fields.joined(VERSION_FIELD)
     content_type = fields.get("content-type", "").partition(";")[0].strip().lower()
     encoding = fields.get("content-encoding", "identity").lower()

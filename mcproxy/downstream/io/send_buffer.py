@@ -40,6 +40,7 @@ class SendBuffer:
         return self.closed and not self._frames
 
     def put(self, frame: bytes, *, droppable: bool = False) -> None:
+        """Adds a frame. Where it has no room, a droppable one is dropped; any other ends the connection: `discard`."""
         if self.closed:
             return
         # One frame always fits: how large a message may be is decided where it comes in.

@@ -186,6 +186,10 @@ class CachePolicy:
         return ended
 
     def lost(self, owner: LinkOwner, now: float) -> WatchChanges:
+        """A link went down: what was read over it is stale, reads in flight are shared with no further call.
+
+        With the shared link (`owner` None) all watches end.
+        """
         self._up[owner] = False
         self.store.age(owner, now, self._spec.cache.stale_if_error)
         self._detach(shared_read for shared_read in self._shared_reads.values() if shared_read.key.owner == owner)
@@ -202,6 +206,7 @@ class CachePolicy:
         return WatchChanges(ended=ended)
 
     def heard(self, owner: LinkOwner) -> None:
+        """The push channel is there again: from now on watching keeps entries right."""
         if owner is None:
             self._deaf = False
 

@@ -163,6 +163,7 @@ class InputBridge(Component):
         await self._parking.run()
 
     def on_event(self, event: UpstreamEvent) -> None:
+        """Passes events on to the logins that calls wait for."""
         self._logins.on_event(event)
 
     def leave(self, listener: Listener) -> None:

@@ -64,6 +64,7 @@ class Listeners(Component):
                 self.signal(listener, link.upstream, notice)
 
     def signal(self, listener: Listener, upstream: str, change: Change) -> None:
+        """Tells one listener of a change of `upstream`, and counts it. Never blocks."""
         listener.signal(change)
         self.count(upstream, change, 1)
 

@@ -58,6 +58,7 @@ class KeptResults:
         """Bytes of all that is kept."""
 
     def reconfigure(self, limits: settings.KeptResultLimits) -> None:
+        """Takes other limits; what no longer fits is dropped, the oldest first."""
         self._limits = limits
         self._make_room(0)
 

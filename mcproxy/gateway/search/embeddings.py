@@ -60,6 +60,8 @@ class _ViewVectors(NamedTuple):
 
 
 class ToolEmbeddings(Component):
+    """The vectors of all searched tools, and rankings by them. `run` fetches those that are missing."""
+
     goes_by = frozenset({"proxy"})
 
     def __init__(self, settings: Settings, metrics: Metrics, sleep: Sleep = anyio.sleep, now: Clock = time.monotonic):

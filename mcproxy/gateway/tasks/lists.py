@@ -45,6 +45,8 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 class TaskLists:
+    """Answers `tasks/list`, which the stateless era has no more; keeps nothing between calls."""
+
     def __init__(
         self,
         catalogue: Catalogue,

@@ -75,6 +75,7 @@ class TaskRelay(Component):
         self._withholds = withholds
 
     def on_event(self, event: UpstreamEvent) -> None:
+        """Tells clients of their tasks' new states. Never blocks."""
         match event:
             case UpstreamChanged(change=TaskChanged() as change):
                 self._tell(LinkKey(event.upstream, event.owner), change)

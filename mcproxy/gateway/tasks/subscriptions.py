@@ -33,6 +33,8 @@ _NONE: frozenset[str] = frozenset()
 
 
 class TaskSubscriptions(Component):
+    """The tasks that stateless clients listen for, and what upstreams agreed to report of them."""
+
     goes_by = frozenset({"proxy"})
     heeds = LINK_EVENTS
 

@@ -66,6 +66,7 @@ class Selection(Section):
     """Globs of prompts."""
 
     def globs(self, kind: Kind) -> tuple[Glob, ...]:
+        """The globs for entries of a kind: none where only other kinds have globs, `*` where no kind has."""
         given = {
             Kind.TOOLS: self.tools,
             Kind.RESOURCES: self.resources,
@@ -133,6 +134,7 @@ class Rule(Selection):
         return self
 
     def globs(self, kind: Kind) -> tuple[Glob, ...]:
+        """As `Selection.globs`; a rule with conditions covers tools alone."""
         return () if self.conditional and kind is not Kind.TOOLS else super().globs(kind)
 
 
@@ -152,6 +154,7 @@ class Role(Section):
         return self
 
     def rules(self, effect: Effect) -> tuple[Rule, ...]:
+        """The rules with that effect, in the order of the file."""
         return self.allow if effect == "allow" else self.deny
 
 
@@ -192,6 +195,7 @@ class PolicySettings(Section):
 
     @property
     def allows_by_default(self) -> bool:
+        """The decision where no rule applies, with its default filled in."""
         return self.default == "allow" if self.default is not None else not self.roles
 
     def place(self, rule: RulePath) -> str | None:

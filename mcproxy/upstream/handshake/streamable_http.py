@@ -77,6 +77,7 @@ _SESSION_NOT_FOUND: Final = -32001
 
 @asynccontextmanager
 async def handshake_over_http(context: LinkContext) -> AsyncIterator[Link]:
+    """Implements `Connect`: Streamable HTTP (2025-03-26 to 2025-11-25). On leaving, DELETE ends the session."""
     async with connection_pool(context) as http, task_group() as tasks:
         streamable = _Streamable(context, Requester(http, context), tasks)
         try:

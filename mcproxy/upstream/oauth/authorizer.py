@@ -108,6 +108,7 @@ class Authorizer:
 
     @property
     def key(self) -> GrantKey:
+        """The upstream and the principal that the grant is of."""
         return self._key
 
     @property
@@ -126,6 +127,7 @@ class Authorizer:
 
     @property
     def grant(self) -> Grant | None:
+        """The grant in force; None before the first login, and after a refusal."""
         return self._life.grant
 
     @property

@@ -61,6 +61,7 @@ class SharedPipe:
 
 @asynccontextmanager
 async def shared_pipe(pipe: Duplex) -> AsyncIterator[SharedPipe]:
+    """`pipe` with several readers, read to its end while inside."""
     async with task_group() as tasks:
         it = SharedPipe(pipe)
         tasks.start_soon(it.run)
@@ -92,9 +93,11 @@ class PipeProbe:
                 self.found.set()
 
     def ask(self) -> None:
+        """Asks now, without waiting for the rest of the delay. Idempotent."""
         self._wanted.set()
 
     def stop(self) -> None:
+        """Asks no more and waits for no answer. Idempotent."""
         self._scope.cancel()
 
     def identity(self) -> ServerIdentity:
