@@ -1,4 +1,4 @@
-"""The part of a limit shared by replicas that this one may use: reserved, used, and to be asked for. Sans-I/O.
+"""One replica's part of a limit that replicas share: how much is reserved, used, and to be asked for. Sans-I/O.
 
 Several processes that share a limit each reserve some of it in advance, so that no call waits for the others. A process
 that waits for an answer may use one chunk more than it reserved; so all of them together can exceed a limit by at most

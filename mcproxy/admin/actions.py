@@ -1,4 +1,4 @@
-"""What operators do to a gateway that runs: restart or retry an upstream, change the log level.
+"""What operators do to a gateway that runs: restart or retry an upstream, forget its login, change the log level.
 
 Each is logged and audited; the same for buttons on the status page and for commands. Authenticates no operator.
 """

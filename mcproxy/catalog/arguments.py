@@ -1,4 +1,4 @@
-"""Arguments of tools as callers give them and as upstreams get them (`tools.overrides.NAME.arguments`).
+"""Overrides of tools' arguments (`tools.overrides.NAME.arguments`): from what callers give to what upstreams get.
 
 An argument may be fixed, hidden, renamed or described anew. The schema that callers are shown says what they may send,
 and nothing else is sent on: what is valid under it is valid under the upstream's own. A schema of which that cannot be

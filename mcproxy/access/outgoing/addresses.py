@@ -1,4 +1,4 @@
-"""Which addresses a server's word may make the gateway connect to: public ones alone (requirement R43).
+"""Whether an IP address is public: where a server or an issuer names the address, no other is connected to (R43).
 
 An IPv6 address that stands for an IPv4 address (mapped, translated by NAT64, tunnelled by 6to4 or Teredo) is judged
 by that one: the network turns it into a connection there.

@@ -1,4 +1,4 @@
-"""Measure how late the event loop runs its timers, and how many tasks it has: for calls that are slow everywhere."""
+"""Measure how late the event loop runs its timers, and how many tasks it has: a busy loop slows every call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The five tools of the gateway's own that stand for all others where an endpoint has `discovery: search`.
+"""Definitions of the gateway's own five tools, which replace all others at an endpoint with `discovery: search`.
 
-Their definitions, and which kind of tool each of the callers takes. `gateway.search` answers them.
+Three of them call other tools, each those of one effect. `gateway.search` answers them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Each host by name: its files on each system, where in them its servers are, and how one is written there.
+"""Tables of hosts (Claude, Cursor, ...): their files on each system, where servers stand in them, and in which form.
 
-Facts about other programs, as tables. Reads and writes nothing.
+Facts about other programs. Reads and writes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The TLS context of the listener: its certificate, and the authorities of client certificates."""
+"""The TLS context of the listener: its certificate, renewable, and the authorities of client certificates."""
 
 from __future__ import annotations
 

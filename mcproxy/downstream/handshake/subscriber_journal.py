@@ -1,4 +1,4 @@
-"""A file of the sessions that had subscriptions, so that a restarted gateway has their clients begin anew.
+"""A file of the sessions that had subscriptions: a restarted gateway refuses them, so that clients subscribe anew.
 
 A session is opened again from its id alone, which cannot tell of subscriptions: a session that had some is refused
 instead (404), so that its client initializes anew and subscribes again. Where there is no file to tell from, every

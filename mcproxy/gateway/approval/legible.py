@@ -1,4 +1,4 @@
-"""The arguments of a call as a person reads them before approving it: nothing in them is invisible or passes for other.
+"""The arguments of a call as text for the person who is to approve it: characters that mislead a reader are escaped.
 
 A text of JSON, without its middle where it is too long. Knows no approval and decides nothing.
 """

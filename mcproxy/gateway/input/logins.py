@@ -1,4 +1,4 @@
-"""Puts a login that an upstream wants to the client of a call, by URL, and makes the call once the login was made.
+"""Asks the client of a call to open a URL and log in, where the upstream wants that, and makes the call afterwards.
 
 | client                                   | what happens                                                            |
 |------------------------------------------|-------------------------------------------------------------------------|

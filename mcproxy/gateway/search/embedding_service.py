@@ -44,6 +44,8 @@ _answer = msgspec.json.Decoder(_EmbeddingList)
 
 
 class EmbeddingService:
+    """A client of the service in `proxy.embeddings`. Requires numpy, as the settings have checked."""
+
     def __init__(self, settings: EmbeddingSettings) -> None:
         self.settings: Final = settings
         self._http = HttpSession(self._session)

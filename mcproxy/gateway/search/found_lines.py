@@ -1,4 +1,4 @@
-"""The lines of a search's answer (`catalog.search.signatures`), each made when its tool is first found, and kept."""
+"""The text line that search answers for each tool (`catalog.search.signatures`): made at its first find, then kept."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from mcproxy.protocol.jsonrpc import raw
 
 
 class FoundLine(NamedTuple):
+    """One tool in the answer of a search."""
+
     name: str
     """The tool's."""
     json: bytes
@@ -21,7 +23,7 @@ class FoundLine(NamedTuple):
 
 
 class FoundLines(dict[int, FoundLine]):
-    """By the position of the tool in `tools`."""
+    """Lines by the position of their tool in `tools`; one that is missing is made."""
 
     def __init__(self, tools: Sequence[Shown]) -> None:
         super().__init__()

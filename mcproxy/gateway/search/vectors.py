@@ -1,4 +1,4 @@
-"""Arithmetic with vectors, by numpy: an extra, so that this module is imported only where embeddings are configured."""
+"""Vector arithmetic for embeddings. Needs numpy, which is optional: imported only where embeddings are configured."""
 
 from __future__ import annotations
 

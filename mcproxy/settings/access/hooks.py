@@ -1,4 +1,4 @@
-"""Settings of hooks (`access.hooks`): services of the operator's that see calls or their results, and may stop them."""
+"""Settings of hooks (`access.hooks`): the operator's services that may change or refuse calls and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A login without a browser here: a code that a person enters on any device (RFC 8628), and how often to ask for it.
+"""The OAuth device authorization grant (RFC 8628): a person logs in with a code on any device; the token is polled for.
 
 Sans-I/O: reads the answers and says what to do next. Sends nothing, and does not wait.
 """
