@@ -80,9 +80,11 @@ class TaskLists:
         return self._catalogue.known.is_up(link) and "list" in (self._catalogue.tasks(link, call.caller.version) or {})
 
     async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
+        upstream, request = self._upstreams.get(link.upstream), replace(call, client=GATEWAY_ITSELF)
+        if upstream is None:
+            return []  # A reload took it away before this task had its turn.
         spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
         bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
-        upstream, request = self._upstreams[link.upstream], replace(call, client=GATEWAY_ITSELF)
         with anyio.move_on_after(self._timeouts[link.upstream].list):
             fetched = await fetch_pages(lambda params: upstream(request.with_params(params)), _TASKS, bounds)
             return [] if isinstance(fetched, Failed) else fetched.items

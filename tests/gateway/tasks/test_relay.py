@@ -354,6 +354,29 @@ async def test_r1_an_upstream_that_lists_nothing_harms_no_other() -> None:
         assert len(await ids(h, one)) == 1
 
 
+class ReloadingUpstream(FakeUpstream):
+    """Calls `reload` as soon as it is asked for its tasks, before any other task has its turn."""
+
+    reload: Callable[[], None]
+
+    async def __call__(self, call: Call) -> Outcome:
+        if call.method == "tasks/list":
+            self.reload()
+        return await super().__call__(call)
+
+
+async def test_an_upstream_that_a_reload_takes_away_before_it_is_asked_is_left_out() -> None:
+    first = ReloadingUpstream("a", tools={}, tasks=CORE)
+    first.lists, first.answers = core().lists, core().answers
+    async with house(first, core("b")) as h:
+        await h.ready()
+        one = h.listener()
+        await create(h, "b__slow", one)
+        first.reload = lambda: h.gateway.reconfigure(settings_of({"a": {}}), {"a": first})
+        assert await ids(h, one) == []
+        assert (first.count("tasks/list"), h["b"].count("tasks/list")) == (1, 0)
+
+
 # Who has no tasks in common.
 
 
