@@ -116,6 +116,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "gateway/resolving/task_ids",
         "gateway/tasks/lists",
         "gateway/tasks/registry",
+        "gateway/tasks/states",
         "gateway/tasks/subscriptions",
         "protocol/tasks",
     ),

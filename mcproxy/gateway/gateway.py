@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import anyio
+from msgspec import Raw
 
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.limits import Limits
@@ -42,7 +43,7 @@ from mcproxy.gateway.own_links import OwnLinks
 from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
-from mcproxy.gateway.resolving.task_ids import TaskIds
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.results.limiting import ResultLimits
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.search.answers import ToolSearch
@@ -52,6 +53,7 @@ from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.gateway.tasks.relay import TaskRelay
+from mcproxy.gateway.tasks.states import TaskStates
 from mcproxy.gateway.tasks.subscriptions import TaskSubscriptions
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
@@ -134,9 +136,9 @@ class Gateway:
         own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
-        self._tasks = TaskRelay(
-            catalogue, task_ids, self._task_registry, listeners, self._exchange, self._hooks.withholds
-        )
+        self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
+        self._task_states = TaskStates(catalogue, task_ids, self._withholds)
+        self._tasks = TaskRelay(catalogue, task_ids, self._task_states, self._task_registry, listeners, self._exchange)
         self._task_subscriptions = TaskSubscriptions(
             catalogue, task_ids, self._task_registry, listeners, self._upstreams, timeouts
         )
@@ -153,7 +155,6 @@ class Gateway:
         self.approvals = CallApprovals(
             settings, catalogue, metrics, self._resolver.learn, self._fetcher.refetched, self.audit.note, approval_link
         )
-        self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (
             listeners,  # first: all others look up there who listens, and who has just left
@@ -322,6 +323,11 @@ class Gateway:
             lost = Disconnected(name, None, "its configuration changed") if stays else Retired(name, link.owner)
             self.on_event(lost)
 
+    def _withholds(self, caller: Caller, task: Task, result: Raw) -> bool:
+        """Whether a hook has to judge a task's result, or a limit to cut it: then a call about the task brings it."""
+        upstream, tool = task.link.upstream, task.tool
+        return self._hooks.withholds(upstream, tool) or self._result_limits.exceeds(caller, upstream, tool, result)
+
     async def _read_own(self, call: Call) -> Outcome:
         """The resource of the gateway's own: the instructions of all servers that the caller sees, in full."""
         text = self._catalogue.view(call.caller).whole_instructions
@@ -355,7 +361,15 @@ class Gateway:
         """What the gateway answers itself, by method."""
         proxy = settings.proxy
         lists = Lists(self._catalogue, self._fetcher, proxy, self._sealer, self._id, self._now)
-        tasks = TaskLists(self._catalogue, self._task_ids, self._task_registry, self._upstreams, self._timeouts, proxy)
+        tasks = TaskLists(
+            self._catalogue,
+            self._task_ids,
+            self._task_states,
+            self._task_registry,
+            self._upstreams,
+            self._timeouts,
+            proxy,
+        )
         return {
             **{row.name: lists.list for row in METHODS.values() if row.lists is not None},
             DISCOVER: lists.discover,

@@ -339,6 +339,18 @@ async def test_a_result_that_a_hook_has_to_judge_is_not_told_by_a_notification(m
         assert len([change for change in listener.changes if isinstance(change, TaskChanged)]) == heard
 
 
+@pytest.mark.parametrize(("mode", "held"), [("enforce", False), ("audit", True)])
+async def test_a_result_that_a_hook_has_to_judge_is_in_no_list_of_tasks(mode: str, held: bool) -> None:
+    up = core()
+    up.answers["tasks/list"] = lambda call: complete(tasks=[{**described("1", "completed"), "result": {"content": []}}])
+    async with service() as it, tasks(up, url=it.url, mode=mode) as h:
+        listener = h.listener()
+        id = await create(h, listener=listener)
+        assert decoded(await h.call("tasks/list", listener=listener))["tasks"] == [
+            {**described(id, "completed"), **({"result": {"content": []}} if held else {})}
+        ]
+
+
 async def test_what_hooks_said_is_in_the_audit(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     async with service() as it, gateway({"url": it.url}, audit={"file": str(file)}) as h:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
+from mcproxy.call.identity import Caller
 from mcproxy.catalog.views.exposure import OUTPUT_SCHEMA
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.turns import in_turns
@@ -89,24 +90,36 @@ class ResultLimits(Component):
         after = await self._shown(call, before)
         return outcome if after is before else replace(outcome, result={**outcome.result, "result": raw(after)})
 
+    def exceeds(self, caller: Caller, upstream: str, own: str, result: Raw) -> bool:
+        """Whether a result of what an upstream itself calls `own` is over its limit."""
+        return self._over(caller, upstream, own, object_or_empty(result)) is not None
+
     async def _shown(self, call: Call, result: Params) -> Params:
         tool = self._tool(call)
-        spec = None if tool is None else self._specs.get(tool[0])
-        if spec is None or tool is None:
+        over = None if tool is None else self._over(call.caller, *tool, result)
+        if over is None or tool is None:
             return result
-        override = spec.tools.overrides.get(tool[1])
-        own = None if override is None else override.results.max_bytes
-        limit = own or spec.results.max_bytes
-        if limit is None or size_of(result) <= limit:
-            return result
-        entry = self._entry(call, *tool)
-        if own is None:
-            limit = max(limit, _hint(entry), _hint(result))
+        limit, entry = over
         steps = Abridgement(self._kept, call.caller, limit).of(result, entry.get(OUTPUT_SCHEMA))
         shown, verdict = await in_turns(steps)
         if verdict is not None:
-            self._metrics.large_results.labels(spec.name, verdict.value).inc()
+            self._metrics.large_results.labels(tool[0], verdict.value).inc()
         return shown
+
+    def _over(self, caller: Caller, upstream: str, own: str, result: Params) -> tuple[int, Params] | None:
+        """The limit that a result is over, in bytes, and the entry of its tool; None where it is within its limit."""
+        spec = self._specs.get(upstream)
+        if spec is None:
+            return None
+        override = spec.tools.overrides.get(own)
+        of_tool = None if override is None else override.results.max_bytes
+        limit, size = of_tool or spec.results.max_bytes, size_of(result)
+        if limit is None or size <= limit:
+            return None
+        entry = self._entry(caller, upstream, own)
+        if of_tool is None:
+            limit = max(limit, _hint(entry), _hint(result))
+        return (limit, entry) if size > limit else None
 
     def _tool(self, call: Call) -> tuple[str, str] | None:
         """The upstream and its own name of the tool whose result this is."""
@@ -117,9 +130,9 @@ class ResultLimits(Component):
         route = None if label is None else self._catalogue.routes(call.caller).find(Kind.TOOLS, label[1])
         return None if route is None else (route.shown.upstream, route.shown.own)
 
-    def _entry(self, call: Call, upstream: str, own: str) -> Params:
+    def _entry(self, caller: Caller, upstream: str, own: str) -> Params:
         """The tool's entry as its caller sees it."""
-        view = self._catalogue.view(call.caller)
+        view = self._catalogue.view(caller)
         shown: tuple[Shown, ...] = (*view.lists[Kind.TOOLS], *view.unlisted)
         found = (each.entry for each in shown if each.upstream == upstream and each.own == own)
         return object_or_empty(next(found, Raw(b"{}")))

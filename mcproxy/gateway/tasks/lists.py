@@ -23,6 +23,7 @@ from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
+from mcproxy.gateway.tasks.states import TaskStates
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, first_level, object_or_empty, parse_text
 from mcproxy.protocol.tasks import TASK_ID, TASK_LIST
 from mcproxy.settings import Proxy
@@ -51,6 +52,7 @@ class TaskLists:
         self,
         catalogue: Catalogue,
         ids: TaskIds,
+        states: TaskStates,
         registry: TaskRegistry,
         upstreams: Mapping[str, Upstream],
         timeouts: Mapping[str, UpstreamTimeouts],
@@ -58,6 +60,7 @@ class TaskLists:
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
+        self._states = states
         self._registry = registry
         self._upstreams = upstreams
         self._timeouts = timeouts
@@ -94,7 +97,7 @@ class TaskLists:
         listed = [object_or_empty(data) for data in tasks]
         found = [(self._registry.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
         return [
-            _Listed(self._ids.seal(task, call.caller), self._ids.rewriter(link, call.caller, task.tool).task(data))
+            _Listed(self._ids.seal(task, call.caller), self._states.told(task, call.caller, data))
             for task, data in found
             if task is not None and self._ids.reaches(call.caller, task)
         ]

@@ -18,8 +18,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Client, InputRequest, Listener, TaskChanged
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.upstreams import UpstreamChanged, UpstreamEvent
-from mcproxy.catalog.naming import Space
-from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
+from mcproxy.catalog.rewriting import TaskRewriter, edited
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
@@ -28,6 +27,7 @@ from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Target
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
+from mcproxy.gateway.tasks.states import RESULT, TaskStates
 from mcproxy.pending_requests import CANCEL_TIMEOUT
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Shape, Subject
@@ -51,10 +51,7 @@ SendToUpstream = Callable[[Target, Call], Awaitable[Outcome]]
 
 
 class TaskRelay(Component):
-    """`call` makes a call whose target is known; `send` carries it to its upstream and back.
-
-    `withholds` says whether results of an upstream's tool may only be had by asking for them.
-    """
+    """`call` makes a call whose target is known; `send` carries it to its upstream and back."""
 
     heeds = frozenset({TaskChanged})
 
@@ -62,17 +59,17 @@ class TaskRelay(Component):
         self,
         catalogue: Catalogue,
         ids: TaskIds,
+        states: TaskStates,
         registry: TaskRegistry,
         listeners: Listeners,
         send: SendToUpstream,
-        withholds: Callable[[str, str], bool],
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
+        self._states = states
         self._registry = registry
         self._listeners = listeners
         self._send = send
-        self._withholds = withholds
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Tells clients of their tasks' new states. Never blocks."""
@@ -86,19 +83,13 @@ class TaskRelay(Component):
         """Passes a task's new state to the sessions that know the task, each in its own id, and to no other."""
         for listener, task in self._registry.holders(Task(link, change.id)).items():
             caller = listener.caller
-            if not self._ids.reaches(caller, task) or self._is_withheld(task, change.params):
+            if not self._ids.reaches(caller, task):
                 continue
-            state = self._ids.rewriter(link, caller, task.tool).task(change.params)
-            params = _exposed(self._catalogue.layout(caller).space(link.upstream), state)
-            told = TaskChanged(self._ids.seal(task, caller), change.method, params)
+            state = self._states.told(task, caller, change.params)
+            if RESULT in change.params and RESULT not in state:
+                continue  # Its client asks for it, as it has to be able to: it "MUST NOT rely" on being told.
+            told = TaskChanged(self._ids.seal(task, caller), change.method, state)
             self._listeners.signal(listener, link.upstream, told)
-
-    def _is_withheld(self, task: Task, state: Params) -> bool:
-        """Whether a state holds a result that has to be judged first: its client asks for it, as it has to be able to.
-
-        tasks extension: clients "MUST NOT rely" on being told.
-        """
-        return "result" in state and self._withholds(task.link.upstream, task.tool)
 
     def call(self, target: Target, call: Call) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
@@ -198,11 +189,6 @@ async def _awaited(target: Target, call: Call, send: SendToUpstream) -> Outcome:
         if not over:
             with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
                 await send(about, replace(call, row=METHODS[TASK_CANCEL]))
-
-
-def _exposed(space: Space, state: Params) -> Params:
-    """What a notification says of a task, with what of results and questions it holds in the names of the endpoint."""
-    return state if space.transparent else Rewriter(space.expose_uri).result(Shape.TASK, state)
 
 
 def _created(kind: Dialect, outcome: Outcome) -> str | None:

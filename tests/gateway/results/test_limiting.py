@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcproxy.call.calls import Complete
+from mcproxy.call.clients import TaskChanged
 from mcproxy.call.identity import Principal
 from mcproxy.gateway.results.shortening import compact
 from mcproxy.gateway.results.structured import STEP
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
-from mcproxy.protocol.jsonrpc import raw, size_of
+from mcproxy.protocol.jsonrpc import first_level, raw, size_of
 from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.tasks import TASK_NOTIFICATION
 from mcproxy.settings.upstreams.upstream import ResultLimit
 from tests.depth import examples
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
@@ -248,6 +250,25 @@ async def test_the_result_of_a_task_has_the_limit_of_its_tool() -> None:
         made: Any = decoded(await h.call("tools/call", listener=listener, name="up__get", task={}))
         result = decoded(await h.call("tasks/result", listener=listener, taskId=made["task"]["taskId"]))
         assert size_of({}) < len(str(result)) < LIMIT + 1500
+
+
+@pytest.mark.parametrize(("long", "told"), [(False, True), (True, False)], ids=["within", "over"])
+async def test_a_result_over_its_limit_comes_by_a_call_alone(long: bool, told: bool) -> None:
+    state = {"taskId": "1", "status": "completed", "createdAt": "now", "lastUpdatedAt": "now", "ttl": None}
+    result = {"content": [text(LONG if long else "short")]}
+    up = server({"task": {**state, "status": "working"}})
+    up.identity = FakeUpstream("up", tools={}, tasks={"list": {}, "requests": {"tools": {"call": {}}}}).identity
+    up.lists[Kind.TOOLS] = [tool("get", execution={"taskSupport": "optional"})]
+    up.answers["tasks/list"] = lambda call: complete(tasks=[{**state, "result": result}])
+    async with house(up, options=LIMITED) as h:
+        await ready(h)
+        listener = h.listener()
+        made: Any = decoded(await h.call("tools/call", listener=listener, name="up__get", task={}))
+        expected = {**state, "taskId": made["task"]["taskId"], **({"result": result} if told else {})}
+        assert decoded(await h.call("tasks/list", listener=listener))["tasks"] == [expected]
+        up.announce(TaskChanged("1", TASK_NOTIFICATION, first_level({**state, "result": result})))
+        heard = [decoded(change.params) for change in listener.changes if isinstance(change, TaskChanged)]
+        assert heard == [expected] * told
 
 
 async def test_a_limit_that_a_reload_brings_or_takes_away_is_in_force_at_once() -> None:

@@ -1,0 +1,46 @@
+"""States of tasks as callers are told of them unasked: entries of `tasks/list`, and notifications. Sends nothing.
+
+The one way past the stages of the pipeline that judge results of tools (`hooks`) and limit them (`results`): a result
+that one of them has to see first is left out here, and comes with a call about its task alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.call.identity import Caller
+from mcproxy.catalog.rewriting import Rewriter
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
+from mcproxy.protocol.envelope import META
+from mcproxy.protocol.inputs import INPUT_REQUESTS
+from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.methods import Shape
+
+RESULT: Final = "result"
+
+_WITH_URIS: Final = frozenset({RESULT, INPUT_REQUESTS, META})
+"""The members of a state that may hold URIs."""
+
+Withholds = Callable[[Caller, Task, Raw], bool]
+"""Whether a task's result may go to a caller in the outcome of a call alone."""
+
+
+class TaskStates:
+    def __init__(self, catalogue: Catalogue, ids: TaskIds, withholds: Withholds) -> None:
+        self._catalogue = catalogue
+        self._ids = ids
+        self._withholds = withholds
+
+    def told(self, task: Task, caller: Caller, state: Params) -> Params:
+        """A state in the caller's names, without the result that has to come by a call."""
+        if RESULT in state and self._withholds(caller, task, state[RESULT]):
+            state = {name: member for name, member in state.items() if name != RESULT}
+        state = self._ids.rewriter(task.link, caller, task.tool).task(state)
+        space = self._catalogue.layout(caller).space(task.link.upstream)
+        if space.transparent or _WITH_URIS.isdisjoint(state):
+            return state
+        return Rewriter(space.expose_uri).result(Shape.TASK, state)
