@@ -19,7 +19,7 @@ import re2
 MAX_STEPS: Final = 2000
 """Steps of one judgement: a schema that is held against a value is one, and more where it is large."""
 STEP_SIZE: Final = 64
-"""Entries of a schema that make one step more."""
+"""Entries of a schema, or of values that are compared, that make one step more."""
 PATTERN_STEPS: Final = 20
 """Steps of a pattern, and one more for so many pairs of its characters and those of a text as PATTERN_SIZE."""
 PATTERN_SIZE: Final = 1024
@@ -176,7 +176,7 @@ class _Judgement:
     def _of_array(self, known: _Keywords, value: list[Any], depth: int) -> Iterator[str]:
         yield from _of_size(len(value), known.min_items, known.max_items, "items")
         if known.unique_items:
-            self._take(len(value) ** 2 // (2 * STEP_SIZE))
+            self._take(len(value) * sum(map(_size, value)) // (2 * STEP_SIZE))
             if any(_equals(one, other) for one, other in combinations(value, 2)):
                 yield "has an item twice"
         first = len(known.prefix_items)
@@ -237,6 +237,19 @@ def _entries(schema: Mapping[str, Any]) -> int:
     dependent = schema.get("dependentRequired")
     lists = dependent.values() if isinstance(dependent, dict) else ()
     return len(schema) + sum(sizes) + sum(len(names) for names in lists if isinstance(names, list))
+
+
+def _size(value: object) -> int:
+    """What is looked at one by one to compare a value with another."""
+    match value:
+        case list():
+            return 1 + sum(map(_size, value))
+        case dict():
+            return 1 + sum(map(_size, chain(value, value.values())))
+        case str():
+            return 1 + len(value) // PATTERN_SIZE
+        case _:
+            return 1
 
 
 def _of_any(known: _Keywords, value: object) -> Iterator[str]:

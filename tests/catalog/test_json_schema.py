@@ -147,6 +147,15 @@ def test_a_schema_that_is_made_to_take_long_is_not_judged() -> None:
         value_flaw({"uniqueItems": True}, list(range(MAX_STEPS)), {})
 
 
+@pytest.mark.parametrize(
+    "item", [[0] * 1000, {f"a{index}": 0 for index in range(500)}, "a" * 1_000_000, [[[0] * 10] * 10] * 10]
+)
+def test_items_that_have_to_differ_count_by_their_size(item: Any) -> None:
+    assert value_flaw({"uniqueItems": True}, [item, 1], {}) is None
+    with pytest.raises(Unjudged, match="too long"):
+        value_flaw({"uniqueItems": True}, [[item, index] for index in range(100)], {})
+
+
 LARGE: dict[str, Any] = {
     "members": {"properties": {f"a{index}": {} for index in range(20_000)}},
     "required names": {"required": [f"a{index}" for index in range(20_000)]},
