@@ -40,9 +40,8 @@ from mcproxy.call.upstreams import SERVING, LinkFailure, UpstreamEvent, Upstream
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.views.view import View
 from mcproxy.configuration.loading import credentials
-from mcproxy.downstream.front import app as listener
 from mcproxy.downstream.front import tls
-from mcproxy.downstream.front.app import Companion
+from mcproxy.downstream.front.app import Companion, alone
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.io.context import NOT_KEPT, TransportContext
 from mcproxy.gateway.explaining import kind_of
@@ -94,7 +93,7 @@ class App(msgspec.Struct, eq=False):
     approval_links: ApprovalLinks
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
-    companion: Companion = listener.alone
+    companion: Companion = alone
     url: str | None = None
     """The base URL that clients are served at, over HTTP."""
     status_page: str | None = None
@@ -326,7 +325,7 @@ async def _companion(
 ) -> AsyncIterator[Companion]:
     """What takes part in serving HTTP: the other replicas, where there are any."""
     if shared is None:
-        yield listener.alone
+        yield alone
         return
     # What it imports is an extra.
     from mcproxy.cluster.replica import joined

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 import anyio
 import structlog
@@ -19,10 +19,10 @@ from mcproxy.admin import control
 from mcproxy.admin.health import HealthReport
 from mcproxy.admin.measures.audit_usage import UsageReader
 from mcproxy.app import App
-from mcproxy.downstream.front import app as listener
 from mcproxy.downstream.front import client_document, stdio, tls
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.authentication import Authenticator
+from mcproxy.downstream.front.listener import serve_http
 from mcproxy.downstream.front.operators import for_operators
 from mcproxy.http import server as http
 from mcproxy.login.site import serving_alone
@@ -31,9 +31,6 @@ from mcproxy.service.reloading import Reloading
 from mcproxy.service.signals import SignalAction, handle_signals
 from mcproxy.telemetry import logs
 from mcproxy.upstream.oauth import registration
-
-if TYPE_CHECKING:
-    pass
 
 log = structlog.get_logger()
 
@@ -64,7 +61,7 @@ async def run_http(
         _status_page(app, reloading) as status_page,
         _operated(app, stop, reloading, tell, hangup_reloads=True),
     ):
-        await listener.serve_http(
+        await serve_http(
             app.context,
             stop=stop,
             started=ready,

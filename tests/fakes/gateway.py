@@ -18,8 +18,9 @@ from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import AGGREGATE, Principal
 from mcproxy.downstream.front import oauth_metadata as metadata
-from mcproxy.downstream.front.app import Identify, anonymous, serve_http
+from mcproxy.downstream.front.app import Identify, anonymous
 from mcproxy.downstream.front.authentication import Authenticator
+from mcproxy.downstream.front.listener import serve_http
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.http import server as http

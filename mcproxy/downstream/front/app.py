@@ -1,16 +1,14 @@
-"""The HTTP listener of clients: routes, Host and Origin, identity, limits, and the choice of the era.
+"""Answers the HTTP requests of clients: routes, Host and Origin, identity, and the choice of the era.
 
-Answers no message itself. Every refusal is a JSON-RPC error that says why.
+Answers no message itself, and opens no socket: `listener` does. Every refusal is a JSON-RPC error that says why.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -37,7 +35,7 @@ from mcproxy.downstream.io.request_head import (
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
 from mcproxy.http import server as http
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.endpoints import is_key, key_of
 from mcproxy.telemetry.trace_context import arrived, picked
@@ -91,11 +89,6 @@ class _Alone:
 
 alone: Final[Companion] = _Alone()
 
-_SETTINGS: Final = {408: "limits.head_timeout", 503: "limits.max_connections"}
-"""The setting behind a refusal of the HTTP server, by its status."""
-FINAL_FLUSH: Final = 0.5
-"""Seconds beyond `shutdown_grace` for clients to read what was written."""
-
 
 class _Anonymous:
     """Takes every request for one of ANONYMOUS, for listeners without authentication."""
@@ -117,43 +110,6 @@ class _Anonymous:
 
 
 anonymous: Final[Identify] = _Anonymous()
-
-
-async def serve_http(
-    context: TransportContext,
-    *,
-    stop: anyio.Event,
-    started: Callable[[str], None],
-    identify: Identify = anonymous,
-    extra_routes: Iterable[http.Route] = (),
-    tls: ssl.SSLContext | None = None,
-    companion: Companion = alone,
-    wall: Callable[[], float] = time.time,
-) -> None:
-    """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
-
-    `started` is called with the base URL, including the port that was bound. `extra_routes` are served beside MCP,
-    behind the same checks of Host and Origin, without identity. `wall` is a Unix time in seconds, by which credentials
-    expire. Raises OSError where it cannot listen.
-    """
-    proxy = context.proxy
-    listener = HttpApp(context, identify, extra_routes, companion, wall)
-    async with companion.serving(listener), anyio.create_task_group() as tasks:
-        server = http.Server(listener.handle, _refuse, partial(_server_bounds, context))
-        await tasks.start(server.run)
-        port = await server.listen(proxy.host, proxy.port, tls)
-        tasks.start_soon(listener.run)
-        try:
-            started(_base_url("http" if tls is None else "https", proxy.host, port))
-            await stop.wait()
-        finally:
-            with anyio.CancelScope(shield=True):
-                companion.drain()
-                server.drain()
-                await listener.drain()
-                await server.close(FINAL_FLUSH)
-                listener.close()
-            tasks.cancel_scope.cancel()
 
 
 class HttpApp:
@@ -194,7 +150,7 @@ class HttpApp:
         except TooManyStreams as refusal:
             return error(503, refusal)
         except http.NotFound:
-            return _refuse(404, f"{request.path!r}: Not Found")
+            return error(404, McpError(INVALID_REQUEST, f"{request.path!r}: Not Found"))
         except http.MethodNotAllowed as refusal:
             sentence = f"{request.path!r}: Method Not Allowed"
             return error(405, McpError(INVALID_REQUEST, sentence), headers={"Allow": refusal.allowed})
@@ -423,29 +379,8 @@ def _traced(answers: http.RequestHandler) -> http.RequestHandler:
     return tracing
 
 
-def _refuse(status: int, sentence: str) -> http.Response:
-    code = INTERNAL_ERROR if status == 500 else INVALID_REQUEST
-    setting = _SETTINGS.get(status)
-    return error(status, McpError(code, f"{sentence} ({setting})" if setting else sentence))
-
-
-def _server_bounds(context: TransportContext) -> http.Bounds:
-    limits = context.proxy.limits
-    return http.Bounds(
-        max_body=limits.max_body_bytes,
-        idle=context.proxy.connection_idle,
-        write_timeout=context.proxy.write_timeout,
-        connections=limits.max_connections,
-        head_timeout=limits.head_timeout,
-    )
-
-
 def _own_hosts(context: TransportContext, request: http.Request) -> set[str]:
     """Host names of ours beside `allowed_hosts`: those configured, and the local address of the connection. No page of
     another origin can have these."""
     public = urlsplit(context.proxy.public_url or "").hostname or context.proxy.host
     return {context.proxy.host, public, *(request.local or ())[:1]}
-
-
-def _base_url(scheme: str, host: str, port: int) -> str:
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
