@@ -9,15 +9,14 @@ of each limit, while the ledger is away.
 
 from __future__ import annotations
 
-import fnmatch
 import math
-import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Literal, assert_never
 
 import msgspec
 
+from mcproxy.access.limit_rules import LimitRule, burst_of, rule_of
 from mcproxy.access.reservations import CounterKey, Ledger, Measure, Reservation
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
@@ -46,29 +45,6 @@ class Exceeded(Exception):
         self.limit = limit
         self.sentence = sentence
         self.retry_after = retry_after
-
-
-class _LimitRule(msgspec.Struct, frozen=True):
-    name: str
-    limit: RateLimit
-    upstreams: re.Pattern[str]
-    tools: re.Pattern[str] | None
-
-    def concerns(self, upstream: str, tool: str | None) -> bool:
-        per = self.limit.per
-        if not self.upstreams.match(upstream) or ("upstream" in per and not upstream):
-            return False
-        if self.tools is None:
-            return "tool" not in per or tool is not None
-        return tool is not None and self.tools.match(tool) is not None
-
-    def key(self, caller: Principal, upstream: str, tool: str | None) -> CounterKey:
-        values = {"principal": caller.name, "upstream": upstream, "tool": f"{upstream}\0{tool}"}
-        return (self.name, *(values[part] for part in self.limit.per))
-
-    def allowance(self, roles: Collection[str]) -> Allowance:
-        held = [allowance for role, allowance in self.limit.roles.items() if role in roles]
-        return _most(held) if held else self.limit
 
 
 class _Count(msgspec.Struct):
@@ -160,14 +136,14 @@ class Limits:
         self._apart: dict[CounterKey, _Count] = {}
         """Those that had to give way, and have calls that run."""
         self._swept = -math.inf
-        self._rules: list[_LimitRule] = []
+        self._rules: list[LimitRule] = []
         self._max_keys = 0
         self.reconfigure(rates)
 
     def reconfigure(self, rates: RateLimits) -> None:
         """Applies other limits from now on. Counters of a limit of the same name are kept."""
         self._max_keys = rates.max_keys
-        self._rules = [_LimitRule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
+        self._rules = [rule_of(name, limit) for name, limit in rates.rules.items()]
         self._applied: OrderedDict[_CallKey, _AppliedLimits] = OrderedDict()
         for count in (*self._counts.values(), *self._apart.values()):
             for reservation in (count.reserved or {}).values():
@@ -352,7 +328,7 @@ class Limits:
 
 
 def _applied_limit(key: CounterKey, allowed: Allowance, limit: RateLimit) -> _AppliedLimit:
-    burst = 0 if allowed.rate is None else _burst(allowed)
+    burst = 0 if allowed.rate is None else burst_of(allowed)
     return _AppliedLimit(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst, limit.exact, limit.fail)
 
 
@@ -407,31 +383,6 @@ def _take(applied: _AppliedLimit, now: float, day: float, resumes: bool) -> None
         count.day = day
     if rate is not None:
         count.full_at = (count.full_at if count.full_at > now else now) + 1 / rate
-
-
-def _burst(allowed: Allowance) -> int:
-    assert allowed.rate is not None
-    return allowed.burst or max(1, int(allowed.rate))
-
-
-def _most(held: Iterable[Allowance]) -> Allowance:
-    """The most generous value per limit; a limit missing from any role is lifted."""
-    numbers: dict[str, float | None] = {}
-    held = list(held)
-    for name in ("rate", "at_once", "daily"):
-        values = [getattr(allowance, name) for allowance in held]
-        numbers[name] = None if None in values else max(values)
-    bursts = [_burst(allowance) for allowance in held if allowance.rate is not None]
-    return Allowance.model_validate({**numbers, "burst": max(bursts) if numbers["rate"] is not None else None})
-
-
-def _patterns(limit: RateLimit) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
-    return _pattern(limit.upstreams), None if limit.tools is None else _pattern(limit.tools)
-
-
-def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
-    """Of no globs: what matches nothing."""
-    return re.compile("|".join(map(fnmatch.translate, globs)) or r"(?!)")
 
 
 def _said(rate: float) -> str:

@@ -1,0 +1,71 @@
+"""Rules of rate limits: which calls a limit is about, which counter counts them, and what a caller is allowed.
+
+Counts nothing: that is for `limits`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from mcproxy.access.reservations import CounterKey
+from mcproxy.call.identity import Principal
+from mcproxy.settings.access.limits import Allowance, RateLimit
+
+
+class LimitRule(msgspec.Struct, frozen=True):
+    """One limit of the settings, by its name."""
+
+    name: str
+    limit: RateLimit
+    upstreams: re.Pattern[str]
+    tools: re.Pattern[str] | None
+
+    def concerns(self, upstream: str, tool: str | None) -> bool:
+        """Whether it is about a call: `upstream` is empty for one to none in particular, `tool` None for no tool."""
+        per = self.limit.per
+        if not self.upstreams.match(upstream) or ("upstream" in per and not upstream):
+            return False
+        if self.tools is None:
+            return "tool" not in per or tool is not None
+        return tool is not None and self.tools.match(tool) is not None
+
+    def key(self, caller: Principal, upstream: str, tool: str | None) -> CounterKey:
+        """The counter of a call that it concerns: one for each combination of the values in `per`."""
+        values = {"principal": caller.name, "upstream": upstream, "tool": f"{upstream}\0{tool}"}
+        return (self.name, *(values[part] for part in self.limit.per))
+
+    def allowance(self, roles: Collection[str]) -> Allowance:
+        """What a caller with these roles is allowed: the most of them, or what the limit says for everyone."""
+        held = [allowance for role, allowance in self.limit.roles.items() if role in roles]
+        return _most(held) if held else self.limit
+
+
+def rule_of(name: str, limit: RateLimit) -> LimitRule:
+    """A limit of the settings, its globs compiled."""
+    return LimitRule(name, limit, _pattern(limit.upstreams), None if limit.tools is None else _pattern(limit.tools))
+
+
+def burst_of(allowed: Allowance) -> int:
+    """How many calls may come at a time: as told, else those of a second. For an allowance with a rate."""
+    assert allowed.rate is not None
+    return allowed.burst or max(1, int(allowed.rate))
+
+
+def _most(held: Iterable[Allowance]) -> Allowance:
+    """The most generous value per limit; a limit missing from any role is lifted."""
+    numbers: dict[str, float | None] = {}
+    held = list(held)
+    for name in ("rate", "at_once", "daily"):
+        values = [getattr(allowance, name) for allowance in held]
+        numbers[name] = None if None in values else max(values)
+    bursts = [burst_of(allowance) for allowance in held if allowance.rate is not None]
+    return Allowance.model_validate({**numbers, "burst": max(bursts) if numbers["rate"] is not None else None})
+
+
+def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
+    """Of no globs: what matches nothing."""
+    return re.compile("|".join(map(fnmatch.translate, globs)) or r"(?!)")
