@@ -92,6 +92,8 @@ class Notes(msgspec.Struct, eq=False):
     """The tool of the gateway's own that it was made through (`gateway.search.indirect_calls`)."""
     approval: str | None = None
     """As in `InputRequired`, of the round before."""
+    approved: bool = False
+    """Whether it may be sent, by a policy under which such calls may need a person's approval."""
     verdicts: tuple[HookVerdict, ...] = ()
     """What hooks said of it, in order."""
 

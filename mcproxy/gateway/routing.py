@@ -18,10 +18,11 @@ from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import kept_private, respelled
 from mcproxy.catalog.skills import is_readable, readable_children
 from mcproxy.catalog.views.exposure import login_names
+from mcproxy.gateway.approval.approval import outdated
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.resolving.targets import Resolver, check_brought
+from mcproxy.gateway.resolving.targets import Resolver, Target, check_brought
 from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.protocol.capabilities import lacks
 from mcproxy.protocol.jsonrpc import (
@@ -86,17 +87,21 @@ class Router:
         target = self._resolver.named(call, self._catalogue.routes(call.caller))
         if target is None:
             return self._resolve(call)
-        check_brought(target.space, call.caller)
-        return self._tasks.call(target, call)
+        return self._send(target, call)
 
     async def _resolve(self, call: Call) -> Outcome:
         routes = self._catalogue.routes(call.caller)
         if call.row.subject is Subject.TOOL and (answer := self._answer_login(call, routes)) is not None:
             return answer
         _check_offered(call.row, routes)
-        target = await self._resolver.target(call, routes)
+        return await self._send(await self._resolver.target(call, routes), call)
+
+    def _send(self, target: Target, call: Call) -> Awaitable[Outcome]:
         check_brought(target.space, call.caller)
-        return await self._tasks.call(target, call)
+        if target.route is not None and target.route.may_need_approval and not call.notes.approved:
+            # It passed the stage of approvals before a reload brought the rule, and waited for a list since.
+            raise outdated()
+        return self._tasks.call(target, call)
 
     def _answer_login(self, call: Call, routes: RouteTable) -> Outcome | None:
         """The outcome of a call of the gateway's own tool to log in with; None for any other name."""

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Failed
 from mcproxy.call.clients import InputRequest
-from mcproxy.call.errors import Party, Reason
+from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.gateway.approval.legible import legible
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first_level, raw
 from mcproxy.settings.access.policy import Approver
@@ -107,6 +107,12 @@ REFUSALS: Final = dict(
     ]
 )
 """What the caller is told, by the event that ended the approval."""
+
+
+def outdated() -> McpError:
+    """The refusal of a call that needs an approval by now, and needed none when it could have been asked about."""
+    error, event = REFUSALS[_Event.OUTDATED].error, _Event.OUTDATED
+    return McpError(error.code, error.message, {"approval": OUTCOMES[event]}, reason=Reason.APPROVAL_WITHDRAWN)
 
 
 class ApprovalSubject(msgspec.Struct, frozen=True):

@@ -181,12 +181,14 @@ class CallApprovals(Component):
         arguments = _final(route, call)
         decision = route.subject.decision or (route.subject.judge(arguments) if route.subject.judge else None)
         if decision is None or not decision.allowed or decision.approve is None:
+            call.notes.approved = True
             return await handler(call)
         subject = self._subject(route, call, arguments)
         if not self._rounds.take(call.notes.approval, subject):
             refusal = await self._ask(self._new(subject, decision.approve, route, arguments, call), call)
             if refusal is not None:
                 return refusal
+        call.notes.approved = True
         outcome = await handler(call)
         if isinstance(outcome, InputRequired):
             return replace(outcome, approval=self._rounds.keep(subject))

@@ -25,7 +25,18 @@ from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY,
 from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings.access.approvals import ApprovalSettings
 from tests.fakes.bridging import Time
-from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.fakes.upstream import (
+    FakeClient,
+    FakeUpstream,
+    House,
+    complete,
+    decoded,
+    error,
+    house,
+    quiet,
+    settings_of,
+    tool,
+)
 from tests.http.timers import COMMANDED, commanded_loop
 from tests.timeouts import GUARD
 
@@ -170,6 +181,28 @@ async def test_a_tool_whose_list_is_not_known_yet_needs_approval_all_the_same(ac
         assert failed_for(outcome) is Reason.APPROVAL_DENIED
         assert ran(h) == 0
         assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"
+
+
+@pytest.mark.parametrize("access", [BY_CALLER, BY_OPERATOR], ids=["caller", "operator"])
+@pytest.mark.parametrize("hooked", [False, True], ids=["no hook", "a hook after"])
+async def test_r82_a_call_that_waits_for_a_list_while_a_reload_brings_the_first_rule_is_not_sent(
+    access: dict[str, object], hooked: bool
+) -> None:
+    hook = {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more", "phase": "after"}
+    before: dict[str, object] = {"hooks": [hook] if hooked else []}
+    up = FakeUpstream("up", tools={})
+    up.answers["tools/call"] = lambda call: complete(content=[])
+    async with house(up, access=before, sleep=anyio.sleep) as h:
+
+        def listed(call: Call) -> Outcome:
+            h.gateway.reconfigure(settings_of({"up": {}}, {**before, **access}), dict(h.upstreams))
+            return complete(tools=[tool("rm")])
+
+        up.answers["tools/list"] = listed
+        refusal = await rm(h)
+        assert failed_for(refusal) is Reason.APPROVAL_WITHDRAWN
+        assert error(refusal).data == raw({"approval": "withdrawn"})
+        assert ran(h) == 0
 
 
 # Never twice
