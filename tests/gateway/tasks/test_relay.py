@@ -354,6 +354,19 @@ async def test_r1_an_upstream_that_lists_nothing_harms_no_other() -> None:
         assert len(await ids(h, one)) == 1
 
 
+async def test_what_an_entry_holds_beside_the_task_is_in_the_names_of_the_endpoint() -> None:
+    up = core()
+    link = {"type": "resource_link", "uri": "file:///x", "name": "x"}
+    up.answers["tasks/list"] = lambda call: complete(tasks=[{**described("1"), "result": {"content": [link]}}])
+    async with house(up) as h:
+        await h.ready()
+        one = h.listener()
+        id = await create(h, listener=one)
+        named = {**link, "uri": "a+file:///x"}
+        listed = decoded(await h.call("tasks/list", listener=one))["tasks"]
+        assert listed == [{**described(id), "result": {"content": [named]}}]
+
+
 class ReloadingUpstream(FakeUpstream):
     """Calls `reload` as soon as it is asked for its tasks, before any other task has its turn."""
 
