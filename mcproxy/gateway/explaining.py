@@ -162,10 +162,10 @@ class _Walk(msgspec.Struct, frozen=True):
         """For an entry that is not as it was approved; it decides only where pins are enforced."""
         if kind is Kind.RESOURCES and self.catalogue.whole_view(self.caller).withholds(found.space.upstream, found.own):
             yield Step("pin", False, WITHHELD)
-        unapproved = self.catalogue.unapproved(LinkKey(found.space.upstream, None), kind)
+        unapproved = self.catalogue.vetted.unapproved(LinkKey(found.space.upstream, None), kind)
         for entry in unapproved:
             if entry.name == found.own:
-                yield Step("pin", not self.catalogue.enforces_pins, entry.why)
+                yield Step("pin", not self.catalogue.vetted.enforced, entry.why)
 
     def _unnamed(self, space: Space, kind: Kind) -> Iterator[str]:
         """For entries without a name, one of which may be the one that is asked about."""

@@ -157,7 +157,7 @@ class Router:
 
     def _hides(self, call: Call) -> bool:
         """Whether there may be skills that the caller is not to know of."""
-        return not self._shows_all(call) or self._catalogue.enforces_pins
+        return not self._shows_all(call) or self._catalogue.vetted.enforced
 
     def _shows_skill(self, call: Call, skill: Raw) -> bool:
         return is_readable(skill, self._may_read(call)) and self._catalogue.is_as_listed(call.caller, skill)

@@ -55,7 +55,7 @@ class VettedUpstream:
             return failed
         assert call.row.subject_key is not None
         own = parse_text(call.params.get(call.row.subject_key, b""))
-        if any(entry.name == own for entry in self._catalogue.unapproved(link, kind)):
+        if any(entry.name == own for entry in self._catalogue.vetted.unapproved(link, kind)):
             name = call.notes.label[1] if call.notes.label else own
             sentence = f"Unknown {NOUNS[kind]}: {name}"
             error = ErrorObject(INVALID_PARAMS, sentence, raw({"name": name}))
@@ -88,7 +88,7 @@ class Approvals(Component):
         return {name: self._offered(LinkKey(name, None)) for name in self._upstreams}
 
     def _unapproved(self, upstream: str, kind: Kind) -> tuple[RefusedEntry, ...]:
-        return self._catalogue.unapproved(LinkKey(upstream, None), kind)
+        return self._catalogue.vetted.unapproved(LinkKey(upstream, None), kind)
 
     def _offered(self, link: LinkKey) -> Approved | None:
         identity = self._catalogue.known.identity(link)
@@ -116,4 +116,4 @@ class Approvals(Component):
         return len(self._unapproved(upstream, kind))
 
     def _count_instructions(self, upstream: str) -> int:
-        return not self._catalogue.has_approved_instructions(LinkKey(upstream, None))
+        return not self._catalogue.vetted.has_approved_instructions(LinkKey(upstream, None))

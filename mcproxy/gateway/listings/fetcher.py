@@ -145,7 +145,7 @@ class ListFetcher(Component):
                 self._unannounced.pop(link, None)
                 with self._listeners.telling_list_changes(link.upstream):
                     self._catalogue.known.connect(link, identity)
-                if not self._catalogue.has_approved_instructions(link):
+                if not self._catalogue.vetted.has_approved_instructions(link):
                     log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
                 self._fetch_all(link)
             case Disconnected():

@@ -36,7 +36,7 @@ class ListReports:
         """Names the entries that are hidden, and those that are shown and not approved."""
         refused = self._hidden(key)
         _warn_of(refused, "an entry is not shown")
-        unapproved = self._catalogue.unapproved(*key)
+        unapproved = self._catalogue.vetted.unapproved(*key)
         _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
 
     def _hidden(self, key: ListKey) -> tuple[RefusedEntry, ...]:

@@ -23,9 +23,8 @@ from mcproxy.call.identity import AGGREGATE, Caller, Principal, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import NOT_LISTED, Freshness
-from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
+from mcproxy.catalog.naming import GATEWAY, Layout, Space, layouts
 from mcproxy.catalog.search.search_view import searchable
-from mcproxy.catalog.skills import withheld_files
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login, without_files
 from mcproxy.catalog.views.merging import merge
@@ -35,6 +34,7 @@ from mcproxy.catalog.views.view import Shown, View
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.known_links import KnownLinks
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
+from mcproxy.gateway.listings.vetted_lists import VettedLists
 from mcproxy.protocol.capabilities import unknown_extensions
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS
 from mcproxy.protocol.jsonrpc import Params, raw
@@ -78,13 +78,11 @@ class Catalogue:
 
     def __init__(self, rules: CatalogueRules) -> None:
         self._layouts = rules.layouts
-        self._pins = rules.pins
         self._policy = rules.policy
         self.refers_calls = rules.policy.refers_calls
         """Whether any call needs an operator's approval."""
         self.known = KnownLinks(self.has, self._changed)
-        self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
-        self._withheld: dict[LinkKey, tuple[Listing, frozenset[str]]] = {}
+        self.vetted = VettedLists(self.known, rules.pins)
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_instructions = rules.max_instructions
         self._max_views = rules.max_views
@@ -100,9 +98,7 @@ class Catalogue:
         self._layouts = rules.layouts
         self._policy = rules.policy
         self.refers_calls = rules.policy.refers_calls
-        self._pins = rules.pins
-        self._vetted.clear()
-        self._withheld.clear()
+        self.vetted.reconfigure(rules.pins)
         self._exposures.clear()
         self._max_instructions = rules.max_instructions
         self._max_views = rules.max_views
@@ -204,7 +200,7 @@ class Catalogue:
         if not layout.shows(upstream) or not layout.space(upstream).shows(Kind.RESOURCES, uri):
             return False
         skills = self._source(upstream, self._owners(caller), Kind.SKILLS)
-        withheld = frozenset() if skills is None else self._withheld_files(skills)
+        withheld = frozenset() if skills is None else self.vetted.withheld_files(skills)
         return not withheld or withheld.isdisjoint(readings(uri))
 
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
@@ -236,65 +232,26 @@ class Catalogue:
             if handshake:
                 kept = listing, for_handshake(self.exposure(endpoint, link, kind, tasks=tasks))
             else:
-                approved, _ = self._vet(link, kind)
+                approved = self.vetted.listing(link, kind)
                 kept = listing, expose(self.configured(endpoint).space(link.upstream), kind, approved, tasks=tasks)
             self._exposures[key] = kept
         return kept[1]
-
-    def unapproved(self, link: LinkKey, kind: Kind) -> tuple[RefusedEntry, ...]:
-        """The entries of a list that are not as they were approved, shown or not."""
-        return self._vet(link, kind)[1] if self.known.listing(link, kind) is not None else ()
-
-    @property
-    def enforces_pins(self) -> bool:
-        """Whether entries that are not as they were approved are hidden."""
-        return self._pins.enforced
 
     def is_as_listed(self, caller: Caller, skill: Raw) -> bool:
         """Whether a skill's entry, in the caller's names, is one that must not be approved, or that was, and is listed.
 
         A server may describe one otherwise than it lists it, and one that it does not list.
         """
-        if not self._pins.enforced:
+        if not self.vetted.enforced:
             return True
         listed = self.view(caller).find(Kind.SKILLS, entry_key(Kind.SKILLS, skill) or "")
         return listed is not None and same(Kind.SKILLS, listed.entry, skill)
-
-    def has_approved_instructions(self, link: LinkKey) -> bool:
-        """False where the server gives instructions that nobody approved."""
-        identity = self.known.identity(link)
-        return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
-
-    def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-        """A known list without the entries that must be approved and are not; and these."""
-        listing = self.known.snapshots[link].lists[kind]
-        kept = self._vetted.get((link, kind))
-        if kept is None or kept[0] is not listing:
-            kept = self._vetted[link, kind] = (listing, *vetted(self._pins, link.upstream, kind, listing))
-        return kept[1:]
-
-    def _withheld_files(self, link: LinkKey) -> frozenset[str]:
-        """The files of a link's skills that must be approved and are not: readings of their URIs."""
-        if not self._pins.enforced:
-            return frozenset()
-        approved, unapproved = self._vet(link, Kind.SKILLS)
-        if not unapproved:
-            return frozenset()
-        kept = self._withheld.get(link)
-        if kept is None or kept[0] is not approved:
-            names = {entry.name for entry in unapproved}
-            listed = self.known.snapshots[link].lists[Kind.SKILLS].entries
-            refused = (entry.data for entry in listed if entry.key in names)
-            files = withheld_files(refused, (entry.data for entry in approved.entries))
-            kept = self._withheld[link] = (approved, files)
-        return kept[1]
 
     def _changed(self, link: LinkKey) -> None:
         """Forgets what was made of the lists of a link that are others by now."""
         if link not in self.known.snapshots:
             self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
-            self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
-            self._withheld.pop(link, None)
+            self.vetted.forget(link)
         self._latest, owner = None, link.owner
         if owner is None:
             self._route_tables.clear()
@@ -392,7 +349,7 @@ class Catalogue:
                 if link is not None
             }
             skills = sources[Kind.SKILLS]
-            if skills is not None and (files := self._withheld_files(skills)):
+            if skills is not None and (files := self.vetted.withheld_files(skills)):
                 withheld[space.upstream] = files
                 resources = exposures[space.upstream].get(Kind.RESOURCES, Exposure())
                 exposures[space.upstream][Kind.RESOURCES] = without_files(resources, files)
@@ -406,7 +363,7 @@ class Catalogue:
         identity = None if link is None else self.known.identity(link)
         if link is None or identity is None:
             return None
-        if self._pins.enforced and not self.has_approved_instructions(link):
+        if self.vetted.enforced and not self.vetted.has_approved_instructions(link):
             identity = replace(identity, instructions=None)
         return relayed(identity, version, owned=owned or link.owner is not None)
 
@@ -438,16 +395,6 @@ def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:
 def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:
     """An upstream's links for a caller with these keys, the preferred first."""
     return [LinkKey(upstream, key) for key in (*owners, None)]
-
-
-def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-    """A list without the entries that must be approved and are not; and all that are not, required or not."""
-    flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
-    unapproved = tuple(RefusedEntry(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
-    if not unapproved or not pins.enforced:
-        return listing, unapproved
-    entries = tuple(entry for entry in listing.entries if flaws[entry.key] is None)
-    return Listing(entries, (*listing.refused, *unapproved)), unapproved
 
 
 def _item(upstream: str, kind: Kind, own: str, entry: Raw | None) -> PolicyItem:
