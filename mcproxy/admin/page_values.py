@@ -140,6 +140,7 @@ class UpstreamCard:
 
     @property
     def state(self) -> str:
+        """The state in words: `backing off`."""
         return self.status.state.value.replace("_", " ")
 
     @property
@@ -148,7 +149,8 @@ class UpstreamCard:
         return self.status.state in SERVING
 
     @property
-    def era(self) -> str:
+    def version(self) -> str:
+        """The protocol revision that the upstream speaks; empty where it is not known yet."""
         return self.status.identity.version if self.status.identity else ""
 
 
@@ -162,10 +164,12 @@ class CatalogueRow:
 
     @property
     def noun(self) -> str:
+        """Its kind in the singular, as in NOUNS."""
         return NOUNS[self.kind]
 
     @property
     def summary(self) -> str:
+        """The first line of its description, else of its title: at most 300 characters, perhaps none."""
         text = str(self._description or self.entry.get("title") or "").strip()
         return text.splitlines()[0][:300] if text else ""
 
@@ -177,6 +181,7 @@ class CatalogueRow:
         return described.get("description", "")
 
     def mentions(self, words: Iterable[str]) -> bool:
+        """Whether its names, title and description together hold each of the words, which are in lower case."""
         text = f"{self.shown.key} {self.shown.own} {self.entry.get('title', '')} {self._description}"
         return all(word in text.lower() for word in words)
 
@@ -202,6 +207,7 @@ class Question:
 
     @property
     def fields(self) -> list[Field]:
+        """The fields of the form, by its schema."""
         return fields(self.schema)
 
 

@@ -77,6 +77,7 @@ class Pages:
         self._templates.filters |= {"segment": _segment, "grouped": _grouped}
 
     def fleet(self) -> str:
+        """The page of all upstreams, those that are not ready first."""
         cards = sorted(self._cards(), key=lambda card: card.is_ready)
         ready, replicas = sum(card.is_ready for card in cards), self.gateway.replicas()
         drawn = charts(self.figures.minutes()[FLEET], "All servers")
@@ -101,6 +102,7 @@ class Pages:
         )
 
     def catalogue(self, query: str, kind: str) -> str:
+        """The entries with every word of `query`; `kind` is a value of NOUNS, or empty for entries of any."""
         words = query.lower().split()
         found = [item for item in self._items() if (not kind or item.noun == kind) and item.mentions(words)]
         view = self.gateway.catalogue()
@@ -136,9 +138,11 @@ class Pages:
         )
 
     def live(self) -> str:
+        """The page that follows calls and events; the feed itself is a stream of its own."""
         return self._page("live")
 
     def sessions(self) -> str:
+        """The clients that are connected now, and what they hold: sessions, streams, subscriptions, parked calls."""
         metrics = self.gateway.metrics
         callers = [listener.caller for listener in self.gateway.listeners()]
         return self._page(
@@ -152,6 +156,7 @@ class Pages:
         )
 
     def configuration(self) -> str:
+        """The configuration in force with its secrets masked, and the definitions that await approval."""
         return self._page(
             "configuration",
             text=masked_settings(self.gateway.settings, self.secrets()),
@@ -192,9 +197,11 @@ class Pages:
         }
 
     def missing(self) -> str:
+        """The page for what does not exist."""
         return self._page("missing")
 
     def find(self, noun: str, key: str) -> CatalogueRow | None:
+        """The entry of that noun with that name or URI, as clients see it; None if it does not exist."""
         return next((item for item in self._items() if item.noun == noun and item.shown.key == key), None)
 
     def _page(self, template: str, **values: object) -> str:

@@ -68,6 +68,7 @@ class LocalClient:
         return replace(self, endpoint=endpoint)
 
     async def send(self, method: str, params: Params) -> Outcome:
+        """The outcome of a request; its messages and questions go to the terminal."""
         info = raw({"name": "mcproxy-cli", "version": __version__})
         caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, self.capabilities, info, self.endpoint, log_level="info")
         return await self.handler(Call(row_of(method), params, caller, self.terminal))
@@ -99,6 +100,7 @@ async def call_tool(client: LocalClient, name: str, pairs: Mapping[str, str], wh
 
 
 async def read_resource(client: LocalClient, uri: str) -> Outcome:
+    """Reads a resource by the URI that clients see."""
     return await client.send(READ_RESOURCE, {"uri": raw(uri)})
 
 

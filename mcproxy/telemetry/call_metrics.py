@@ -21,6 +21,7 @@ class Subjects:
         self._known: dict[str, set[str]] = {}
 
     def label(self, upstream: str, subject: str) -> str:
+        """The label value of a subject: itself while its upstream has room for more series, else OTHER."""
         known = self._known.get(upstream)
         if known is None:
             known = self._known[upstream] = set()
@@ -32,6 +33,7 @@ class Subjects:
         return subject
 
     def forget(self, upstream: str) -> None:
+        """Frees the places of an upstream that is gone."""
         self._known.pop(upstream, None)
 
 
@@ -115,5 +117,6 @@ class Calls:
         return self._accounts[labels]
 
     def forget(self, upstream: str) -> None:
+        """Drops the accounts of an upstream that is gone (R52); the series themselves are dropped by `Tally.forget`."""
         self.subjects.forget(upstream)
         self._accounts = {labels: account for labels, account in self._accounts.items() if labels[0] != upstream}

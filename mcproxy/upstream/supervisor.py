@@ -63,6 +63,7 @@ class ConnectionSlots:
 
     @property
     def full(self) -> bool:
+        """Whether no further link may be made."""
         return self._taken >= self.limit
 
     def take(self) -> None:

@@ -94,6 +94,7 @@ def known_roles(settings: Settings, principal: str) -> frozenset[str]:
 
 
 def present(explanation: Explanation, *, as_json: bool) -> None:
+    """Prints the steps with their results, and the decision last; or all of it as JSON."""
     if as_json:
         print_json(asdict(explanation))
         return

@@ -40,6 +40,7 @@ class Replay:
         self._size = 0
 
     def keep(self, frame: bytes) -> None:
+        """Adds an encoded event; over the limits the oldest of any stream are dropped."""
         kept = self._kept
         kept.append(frame)
         self._size += len(frame)
@@ -47,10 +48,12 @@ class Replay:
             self._size -= len(kept.pop(0))
 
     def after(self, stream: str, number: int) -> list[bytes]:
+        """A stream's events after number `number`, the oldest first, as far as they are kept."""
         of_stream = _beginning(stream)
         return [frame for frame in self._kept if frame.startswith(of_stream) and _place(frame)[1] > number]
 
     def streams(self) -> frozenset[str]:
+        """The names of the streams that have events here."""
         return frozenset(_place(frame)[0] for frame in self._kept)
 
 
@@ -108,6 +111,7 @@ class ReplayStream:
             send_buffer.close()
 
     def detach(self, send_buffer: SendBuffer) -> None:
+        """Takes note that a connection is gone, unless another has taken its place."""
         if self._send_buffer is send_buffer:
             self._send_buffer = None
 

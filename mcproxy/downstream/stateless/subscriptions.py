@@ -115,9 +115,11 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> frozenset[Kind]:
+        """The lists of whose changes the client is told."""
         return frozenset(kind for flag in self.flags for kind in LISTEN_FLAGS[flag])
 
     def matches(self, change: Change) -> bool:
+        """Whether the client is told of a change; of updates, only those of resources that it watches come here."""
         # An update may concern thousands, and `match` takes several times as long.
         if isinstance(change, ResourceUpdated):
             return bool(self.uris)
@@ -133,6 +135,7 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
                 assert_never(change)
 
     def members(self) -> dict[str, object]:
+        """The members of `notifications`, as a request or its acknowledgement has them; what is empty is left out."""
         named = {LISTEN_URIS: self.uris, LISTEN_TASKS: self.tasks}
         return {**dict.fromkeys(sorted(self.flags), True), **{key: names for key, names in named.items() if names}}
 

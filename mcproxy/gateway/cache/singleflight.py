@@ -51,6 +51,7 @@ class SharedRead:
         return bool(self._waiting) and not self.asked and self._outcome is None
 
     def join(self, waiter: ReadWaiter) -> None:
+        """Adds a caller, which then has to `wait`; only while `open`."""
         self._waiting[waiter] = None
 
     async def wait(self, waiter: ReadWaiter) -> Outcome | None:
@@ -64,6 +65,7 @@ class SharedRead:
         return self._outcome if self._is_for(waiter) else None
 
     def finish(self, outcome: Outcome, *, public: bool) -> None:
+        """Takes the outcome, for those who may have it; `release` wakes them."""
         self._outcome = outcome
         self.public = public
 

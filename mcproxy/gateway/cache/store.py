@@ -94,6 +94,7 @@ class CacheStore:
         self._forget(*self._entries.popitem(last=False))
 
     def drop(self, key: CacheKey) -> None:
+        """Drops one entry, if it is there."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._forget(key, entry)

@@ -84,6 +84,7 @@ class Watches:
         return watch if watch is not None and watch.confirmed else None
 
     def holds(self, watch: Watch) -> bool:
+        """Whether `watch` is still in force: neither replaced nor ended."""
         return self._by_uri.get(watch.uri) is watch
 
     def clear(self) -> tuple[Watch, ...]:

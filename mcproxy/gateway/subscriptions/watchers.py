@@ -45,6 +45,7 @@ class Watchers:
         return list(self._held.get(listener, ()))
 
     def holds(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
+        """Whether a listener has subscribed to a resource with that URI."""
         return (key, uri) in self._held.get(listener, ())
 
     def count(self, listener: Listener) -> int:

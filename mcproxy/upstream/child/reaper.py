@@ -23,6 +23,7 @@ NOT_FOUND = 127
 
 
 def main(arguments: list[str]) -> None:
+    """Never returns: ends the process as the command ended. `arguments` are those after the name of the script."""
     lifeline, files, command = int(arguments[0]), int(arguments[1]), arguments[2:]
     os.set_inheritable(lifeline, False)
     _close_all_but_stdio_and(lifeline)

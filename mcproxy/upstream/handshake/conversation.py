@@ -261,6 +261,7 @@ class HandshakeConversation:
             self.take(message, cause)
 
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
+        """As `receive`, for a message that was parsed, or could not be."""
         match message:  # The most frequent first: each class that does not match takes time.
             case Response():
                 self._on_answer(message)

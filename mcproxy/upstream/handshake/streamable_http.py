@@ -94,12 +94,14 @@ class Position(msgspec.Struct, frozen=True):
     """Seconds."""
 
     def after(self, event: Event) -> Position:
+        """The position once `event` was read."""
         if event.id is None and event.retry is None:
             return self
         retry = self.retry if event.retry is None else event.retry / 1000
         return Position(event.id or self.last_id, retry)
 
     def wait(self, failures: int) -> float:
+        """Seconds until the stream is resumed: as the server asked, else by the number of failures in a row."""
         # transports, 2025-11-25: "The client MUST respect the `retry` field"
         return backoff.delay(failures) if self.retry is None else max(self.retry, SHORTEST_POLL)
 

@@ -64,6 +64,7 @@ class Token(msgspec.Struct, frozen=True):
         return (self.access,)
 
     def is_over(self, now: float) -> bool:
+        """Whether it has expired at `now`, a Unix time in seconds; without a known expiry it never has."""
         return self.expires_at is not None and self.expires_at <= now
 
 

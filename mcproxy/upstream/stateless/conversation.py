@@ -230,6 +230,7 @@ class StatelessConversation:
                 self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
 
     def take(self, message: Message, cause: RequestId | None = None) -> None:
+        """As `receive`, for a message that was parsed."""
         match message:
             case Response() | ErrorResponse():
                 self._on_answer(message, cause)

@@ -33,6 +33,7 @@ class ListenFilter(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, flags: frozenset[str], named: Collection[FilterEntry]) -> ListenFilter:
+        """The filter with these flags, and with the URIs and tasks among `named`."""
         uris = frozenset(name for member, name in named if member == LISTEN_URIS)
         return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
 
@@ -41,14 +42,17 @@ class ListenFilter(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> frozenset[FilterEntry]:
+        """The URIs and tasks, one entry each."""
         uris = frozenset(FilterEntry(LISTEN_URIS, uri) for uri in self.uris)
         return uris | {FilterEntry(LISTEN_TASKS, id) for id in self.tasks}
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
+        """The lists that the flags are about."""
         return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
 
     def params(self) -> Params:
+        """The params of a `subscriptions/listen` request (2026-07-28, subscriptions)."""
         members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
         if self.uris:
             members[LISTEN_URIS] = sorted(self.uris)
