@@ -1,4 +1,4 @@
-"""What an exception group was raised for, for callers that catch by type."""
+"""The one error of an exception group, for callers that catch by type."""
 
 from __future__ import annotations
 

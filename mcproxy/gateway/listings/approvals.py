@@ -1,4 +1,4 @@
-"""What upstreams offer over their shared links, beside what `access.pins` has approved: for operators, and counted.
+"""Compare what upstreams offer with what `access.pins` approved: for operators, metrics, and calls of idle upstreams.
 
 Hides nothing itself: the catalogue leaves out what must be approved and is not.
 """
@@ -67,7 +67,7 @@ class VettedUpstream:
 
 
 class Approvals(Component):
-    """`upstreams` are the names of those that are enabled."""
+    """What is offered over shared links, and what of it is not approved. `upstreams` are the names of those enabled."""
 
     goes_by = frozenset({"upstreams"})
 

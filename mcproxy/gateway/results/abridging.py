@@ -1,4 +1,4 @@
-"""The part of a result over its limit that its caller is shown: what is cut of it, and what became of it.
+"""What a caller is shown of a result over its limit: texts and structured content cut, with links to the whole.
 
 Decides what each part has room for; `shortening` and `structured` cut, `kept` keeps the wholes.
 """

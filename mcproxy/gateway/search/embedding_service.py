@@ -1,4 +1,4 @@
-"""Asks a service for the vectors of texts (`POST /v1/embeddings`, as OpenAI's API has it). It is never trusted.
+"""Asks a service for the vectors of texts (`POST /v1/embeddings`, as OpenAI's API has it). Its answers are checked.
 
 Follows no redirect, reads no more than the answer may have, and takes only vectors of finite numbers and one length,
 one for each text. Keeps nothing of texts or vectors.

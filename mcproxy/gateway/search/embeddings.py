@@ -1,4 +1,4 @@
-"""Searches by meaning beside those by words: vectors of tools from a service that is configured (`proxy.embeddings`).
+"""Search for tools by meaning, beside search by words: vectors from a service that is configured (`proxy.embeddings`).
 
 Vectors are kept by the digest of their text, for no caller; a ranking comes from the vectors of one view alone, once
 all of its tools have one, so that what a caller may not use changes nothing that it finds (R38). Nothing is kept of a

@@ -1,4 +1,4 @@
-"""Leads a login or a token request through: discovery, registration, the person's part in between, and the exchange."""
+"""The steps of a login or a token request, in order: discovery, registration, a person's consent, token exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents by which a server names its authorization server, and that one its endpoints: where, and if they hold.
+"""Metadata of protected resources (RFC 9728) and authorization servers (RFC 8414): where it is, whether it is valid.
 
 Pure: says which URLs to ask, in order, and judges what came (basic/authorization, "Authorization Server Discovery").
 """
