@@ -52,7 +52,7 @@ AUTHORIZATIONS: Final = 3
 MAX_KEPT_HEADS: Final = 256
 """Heads that are kept for requests that have them alike but for the fields that vary."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
-"""A longer head is not kept."""
+"""A longer head is not kept, the names of the fields that vary included: servers choose some of them."""
 _REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
@@ -275,7 +275,7 @@ class Requester:
         head = self._heads.get(key)
         if head is None:
             head = _Head(*key, self._written(*key))
-            if len(head.written) > MAX_KEPT_HEAD_BYTES or self._cookies is not None:
+            if len(head.written) + sum(map(len, names)) > MAX_KEPT_HEAD_BYTES or self._cookies is not None:
                 return head
             if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()

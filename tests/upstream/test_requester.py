@@ -17,7 +17,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import NotAccepted
-from mcproxy.upstream.requester import ExtraHeaders, Requester, connection_pool
+from mcproxy.upstream.requester import MAX_KEPT_HEAD_BYTES, ExtraHeaders, Requester, connection_pool
 from tests.ports import free_port
 from tests.timeouts import GUARD
 
@@ -119,3 +119,14 @@ async def test_a_field_that_varies_may_hold_no_more_than_another() -> None:
         with pytest.raises(NotAccepted, match="holds characters that no header may"):
             await it.request("POST", URL("http://127.0.0.1/mcp"), ALIKE, b"{}", varying)
     assert len(http.heads) == 1
+
+
+@pytest.mark.parametrize("where", ["alike", "varying"])
+async def test_r78_a_head_with_long_names_is_not_kept(where: str) -> None:
+    http, it = recorded({})
+    for number in range(10):
+        fields = {f"Mcp-Param-{'x' * MAX_KEPT_HEAD_BYTES}{number}": "1"}
+        headers = tuple(fields.items()) if where == "alike" else ALIKE
+        head = await head_of(http, it, headers, fields if where == "varying" else {})
+        assert f"x{number}: 1\r\n".encode() in head
+    assert not it._heads
