@@ -20,6 +20,8 @@ from mcproxy.protocol.jsonrpc import INVALID_PARAMS, parse_text
 from mcproxy.sealing import Sealer, Unsealable
 
 _PURPOSE: Final = "requestState"
+MAX_CANONICAL: Final = 1024 * 1024
+"""Bytes of a param that counts by its value: to read and write a longer one would hold up other calls."""
 _ATTEMPT_MEMBERS: Final = frozenset({META, INPUT_RESPONSES, REQUEST_STATE})
 
 
@@ -111,16 +113,21 @@ def _lives_here(continuation: Continuation) -> bool:
 
 
 def _binding(call: Call) -> str:
-    """A digest of principal, method and params, which count by their value: a retry may spell its JSON otherwise."""
+    """A digest of principal, method and params, which count by their value: a retry may spell its JSON otherwise.
+
+    A param that is very long, or too deep, has to be spelled alike.
+    """
     params = {key: _canonical(value) for key, value in call.params.items() if key not in _ATTEMPT_MEMBERS}
     identity = (call.caller.principal.name, call.caller.endpoint, call.method, params)
     return hashlib.sha256(_encoder.encode(identity)).hexdigest()
 
 
 def _canonical(value: Raw) -> object:
+    if len(value) > MAX_CANONICAL:
+        return value
     try:
         decoded = msgspec.json.decode(value)
         _encoder.encode(decoded)
     except (msgspec.MsgspecError, OverflowError, RecursionError):
-        return value  # too deep, or a number too large, to be understood: the same bytes it must be
+        return value  # too deep, or a number too large, to be understood
     return decoded

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
-from mcproxy.gateway.input.request_state import AfterLogin, Continuation, Parked, Relayed, RequestStates
+from mcproxy.gateway.input.request_state import (
+    MAX_CANONICAL,
+    AfterLogin,
+    Continuation,
+    Parked,
+    Relayed,
+    RequestStates,
+)
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.protocol.methods import row_of
@@ -141,6 +148,15 @@ def test_arguments_too_deep_to_understand_are_bound_by_their_bytes() -> None:
     assert states().open(carrying(call, token), NOW) == RELAYED
     deeper = a_call(arguments=Raw(b"[" * 5001 + b"]" * 5001))
     assert "another request" in refusal(deeper, token)
+
+
+def test_r78_arguments_that_are_very_long_are_bound_by_their_bytes() -> None:
+    text = b"x" * MAX_CANONICAL
+    call = a_call(arguments=Raw(b'{"a":"%b"}' % text))
+    token = states().issue(call, RELAYED, NOW + 1)
+    assert states().open(carrying(call, token), NOW) == RELAYED
+    for spelled in (b'{"a": "%b"}' % text, b'{"a":"%b"}' % (text[1:] + b"y")):
+        assert "another request" in refusal(a_call(arguments=Raw(spelled)), token)
 
 
 def test_large_numbers_are_told_apart() -> None:
