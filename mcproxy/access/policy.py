@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import re2
 from cachetools import LRUCache
+from msgspec import Raw
 
 from mcproxy.call.calls import Decision, RuleName
 from mcproxy.call.identity import Principal
@@ -60,6 +61,8 @@ class Holds(Enum):
 _YES, _NO, _UNCLEAR = Holds
 
 _NUMBERS: Final = (int, float)
+_CONTAINERS: Final = (b"{", b"[")
+_NO_SCALAR: Final = object()
 _STRICTNESS: Final[tuple[Approver | None, ...]] = (None, "caller", "operator")
 
 Test = Callable[[object], Holds]
@@ -88,12 +91,40 @@ class _PolicyRule(msgspec.Struct, frozen=True):
             return False
         return self.matches[item.kind](spelling) is not None
 
-    def allows(self, arguments: Params) -> bool:
-        return all(_test(test, arguments, name) is _YES for name, test in self.tests.items())
+    def allows(self, arguments: _Arguments) -> bool:
+        return all(arguments.meet(test, name) is _YES for name, test in self.tests.items())
 
-    def denies(self, arguments: Params) -> bool:
+    def denies(self, arguments: _Arguments) -> bool:
         """True where the conditions hold, or cannot be judged."""
-        return all(_test(test, arguments, name) is not _NO for name, test in self.tests.items())
+        return all(arguments.meet(test, name) is not _NO for name, test in self.tests.items())
+
+
+class _Arguments:
+    """The arguments of a call. Each is read once, however many rules have a condition on it."""
+
+    def __init__(self, given: Params) -> None:
+        self._given = given
+        self._read: dict[str, object] = {}
+
+    def meet(self, test: Test, name: str) -> Holds:
+        """A missing argument meets no condition."""
+        if name not in self._given:
+            return _NO
+        if name not in self._read:
+            self._read[name] = _scalar(self._given[name])
+        value = self._read[name]
+        return _UNCLEAR if value is _NO_SCALAR else test(value)
+
+
+def _scalar(value: Raw) -> object:
+    """A text, number, boolean or null; `_NO_SCALAR` for what is none, of which no condition can be judged."""
+    # Lists and objects are not read: they may be very long.
+    if bytes(memoryview(value)[:1]) in _CONTAINERS:
+        return _NO_SCALAR
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return _NO_SCALAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +137,11 @@ class Verdict:
 
     def given(self, arguments: Params) -> Decision:
         """The decision for given arguments."""
+        read = _Arguments(arguments)
         for rule in self.deny:
-            if rule.denies(arguments):
+            if rule.denies(read):
                 return Decision(False, rule.name)
-        return self._allowed(lambda rule: rule.allows(arguments))
+        return self._allowed(lambda rule: rule.allows(read))
 
     def at_best(self) -> Decision:
         """The decision for the most favourable arguments."""
@@ -334,13 +366,3 @@ def _at_most(limit: float) -> Test:
 
 def _holds(met: bool) -> Holds:
     return _YES if met else _NO
-
-
-def _test(test: Test, arguments: Params, name: str) -> Holds:
-    """A missing argument meets no condition."""
-    if name not in arguments:
-        return _NO
-    try:
-        return test(msgspec.json.decode(arguments[name]))
-    except (msgspec.MsgspecError, RecursionError):
-        return _UNCLEAR

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic import ValidationError
 
@@ -15,6 +17,7 @@ from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access import policy as settings
+from tests.steps import functions_called
 
 ANN = Principal("ann")
 
@@ -198,6 +201,30 @@ def test_no_pattern_takes_time_that_blows_up() -> None:
     began = time.thread_time()
     assert not allowed(rules, tool("a" * 4000), {"a": "a" * 4000})
     assert time.thread_time() - began < 1
+
+
+def test_r78_a_list_or_object_is_not_read_and_cannot_be_judged() -> None:
+    rules = of_everyone("allow", deny=[{"tools": ["x"], "arguments": {"a": {"equals": value}}} for value in (1, "2")])
+    for sent in (raw([{}] * 200_000), raw({"a": [1] * 200_000})):
+        arguments: Params = {"a": sent}
+        tracemalloc.start()
+        try:
+            assert not rules.decide(rules.roles_of(ANN), tool("x"), arguments).allowed
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < len(sent)
+
+
+def test_r78_an_argument_is_read_once_however_many_rules_speak_of_it() -> None:
+    rules = of_everyone(allow=[{"tools": ["x"], "arguments": {"a": {"equals": number}}} for number in range(100)])
+    arguments: Params = {"a": raw("x" * 100_000)}
+
+    def judge() -> None:
+        assert not rules.decide(rules.roles_of(ANN), tool("x"), arguments).allowed
+
+    judge()
+    assert functions_called(judge, of=msgspec.json.decode) == 1
 
 
 def test_an_argument_that_is_not_given_meets_no_condition() -> None:
