@@ -311,7 +311,12 @@ def first_level(members: Mapping[str, object]) -> Params:
 
 def size_of(members: Params) -> int:
     """As many bytes as they are on the wire, where no key has escapes: each with two quotes, a colon and a comma."""
-    return 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values())) if members else 2
+    if not members:
+        return 2
+    size = 1
+    for key, value in members.items():
+        size += 4 + len(key) + len(value)
+    return size
 
 
 def one_line(data: bytes) -> bytes:

@@ -193,7 +193,7 @@ class Lines:
             via=record.via,
             arguments_hash=record.arguments_hash,
             arguments=None if record.arguments is None else _shown(record.arguments, self._clean, self._hides),
-            hooks=[self._clean(_said_by_hook(verdict)) for verdict in record.verdicts] or None,
+            hooks=self._said_by_hooks(record.verdicts) if record.verdicts else None,
         )
         principal, client = caller.principal, b"" if caller.info is None else bytes(caller.info)
         # What is remembered is limited in bytes as well: no text of a peer is longer than what is looked at.
@@ -205,6 +205,9 @@ class Lines:
                 record.method[:MAX_READ], seen.upstream, seen.own[:MAX_READ], seen.tool[:MAX_READ], seen.decision
             ),
         )
+
+    def _said_by_hooks(self, verdicts: Iterable[HookVerdict]) -> list[str]:
+        return [self._clean(_said_by_hook(verdict)) for verdict in verdicts]
 
     def _of_refusal(self, refused: RefusedCredentials) -> _Refused:
         return _Refused(

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call.calls import Call, CallSubject, Failed, HookVerdict, Outcome
+from mcproxy.call.calls import Call, CallSubject, Complete, HookVerdict, InputRequired, Outcome
 from mcproxy.call.identity import Caller
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
@@ -80,11 +80,11 @@ def recorded(
     params, caller, notes = call.params, call.caller, call.notes
     code, size = _gist(end.outcome)
     given = params.get("arguments") if arguments != "none" else None
-    return Record(
-        at=end.at,
-        trace=notes.trace or trace_id(params) or f"{getrandbits(128):032x}",  # an id, and no secret
-        id=call.id,
-        caller=caller,
+    return Record(  # Python makes a dictionary of more than fifteen arguments by name
+        end.at,
+        notes.trace or trace_id(params) or _new_trace_id(),
+        call.id,
+        caller,
         session=None if caller.session is None else digests.session(caller.session),
         method=call.row.name,
         seen=seen,
@@ -114,10 +114,15 @@ def trace_id(params: dict[str, Raw]) -> str | None:
     return match[1] if match else None
 
 
+def _new_trace_id() -> str:
+    """An id, and no secret."""
+    return getrandbits(128).to_bytes(16, "big").hex()
+
+
 def _gist(outcome: Outcome | None) -> tuple[int | None, int]:
     """The error code of an outcome, if any, and its size in bytes."""
     if outcome is None:
         return None, 0
-    if isinstance(outcome, Failed):
-        return outcome.error.code, len(outcome.error.message) + len(outcome.error.data or b"")
-    return None, size_of(outcome.result)
+    if isinstance(outcome, (Complete, InputRequired)):
+        return None, size_of(outcome.result)
+    return outcome.error.code, len(outcome.error.message) + len(outcome.error.data or b"")
