@@ -97,7 +97,7 @@ class UpstreamExchange:
             outcome = marked(outcome)
         if rewriter is None:
             return outcome
-        if isinstance(outcome, InputRequired) and not space.passes_all:
+        if type(outcome) is InputRequired and not space.passes_all:
             for request in outcome.requests.values():
                 check_question(request)
         return rewriter.outcome(row.shape, outcome)

@@ -79,6 +79,8 @@ from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.logs import masking
 from mcproxy.telemetry.metrics import Metrics
 
+_TOOLS: Final = Kind.TOOLS
+
 
 class Gateway:
     """`upstreams` are those that are enabled, by name. An `Audience` itself."""
@@ -289,7 +291,7 @@ class Gateway:
 
     def mirrored(self, caller: Caller, tool: str) -> tuple[MirroredParameter, ...]:
         """The parameters of a tool that the caller sees which come in headers too."""
-        route = self._catalogue.routes(caller).find(Kind.TOOLS, tool)
+        route = self._catalogue.routes(caller).find(_TOOLS, tool)
         return () if route is None else route.shown.mirrored
 
     def passes(self, caller: Caller) -> bool:

@@ -9,6 +9,7 @@ other can have caused it. Sends nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import anyio
 import msgspec
@@ -20,6 +21,8 @@ from mcproxy.protocol.methods import Answerer
 
 LINGER = 5.0
 """Seconds for which a call that we gave up may still have caused a message, unless its server answers before."""
+
+_UPSTREAM: Final = Answerer.UPSTREAM
 
 
 class Attributed(msgspec.Struct, frozen=True):
@@ -62,7 +65,7 @@ class CallsInFlight:
 
     def note_principal(self, call: Call) -> None:
         """Calls that the gateway makes for all callers (lists, subscriptions) are of no principal."""
-        if self._is_shared or call.row.answerer is not Answerer.UPSTREAM:
+        if self._is_shared or call.row.answerer is not _UPSTREAM:
             return
         name = call.caller.principal.name
         if self.principal is None:

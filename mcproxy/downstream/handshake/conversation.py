@@ -213,9 +213,9 @@ def _note_subscribed(context: TransportContext, session: Session) -> None:
 
 
 def _answer(id: RequestId, outcome: Outcome) -> Answer:
+    if isinstance(outcome, Complete):
+        return Response(id, undressed(outcome.result))
     match outcome:
-        case Complete(result=result):
-            return Response(id, undressed(result))
         case Failed(error=error):
             return ErrorResponse(id, error)
         case InputRequired():

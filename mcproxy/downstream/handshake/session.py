@@ -40,6 +40,8 @@ class SessionEvent(Enum):
     END = "its client ended it, its connection is gone, or it expired"
 
 
+_OPEN: Final = SessionState.OPEN
+
 TRANSITIONS: Final[Mapping[SessionState, Mapping[SessionEvent, SessionState]]] = {
     SessionState.OPEN: {
         SessionEvent.DRAIN: SessionState.DRAINING,
@@ -145,7 +147,7 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether it takes calls."""
-        return self.state is SessionState.OPEN
+        return self.state is _OPEN
 
     @property
     def has_id(self) -> bool:

@@ -88,8 +88,8 @@ class HeaderAgreement(msgspec.Struct, frozen=True, eq=False):
     row: Method
     subject: Raw | None
     """As the body had it; None where it had none, which is checked each time."""
-    name: str | None
-    """The subject, decoded."""
+    tool: str | None
+    """The subject, decoded, where it is a tool."""
 
 
 class RequestHead(msgspec.Struct, eq=False):

@@ -87,6 +87,9 @@ _RESERVED: Final = range(-32099, -32019)
 """The codes that the specification keeps for itself (basic, "Error Codes")."""
 
 
+_EDGE: Final = Answerer.EDGE
+
+
 class Admitted(msgspec.Struct, frozen=True, eq=False):
     """A request that passed every check."""
 
@@ -100,7 +103,7 @@ class Admitted(msgspec.Struct, frozen=True, eq=False):
     @property
     def stays_open(self) -> bool:
         """Whether it is `subscriptions/listen`, which is answered by a stream of changes."""
-        return self.row.answerer is Answerer.EDGE
+        return self.row.answerer is _EDGE
 
 
 def admit(context: TransportContext, request: Request, principal: Principal, endpoint: str) -> Admitted:
@@ -187,10 +190,10 @@ async def respond(context: TransportContext, admitted: Admitted, send: SendMessa
 
 def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> Answer:
     """An outcome as a response of this era."""
+    if isinstance(outcome, Complete):
+        absent, own = _HINTED if admitted.row.hinted else _COMPLETE, _OWN_MEMBERS.get(admitted.row.name, {})
+        return Response(admitted.id, dressed(outcome.result, absent, own, server=_implementation(context.proxy.name)))
     match outcome:
-        case Complete(result=result):
-            absent, own = _HINTED if admitted.row.hinted else _COMPLETE, _OWN_MEMBERS.get(admitted.row.name, {})
-            return Response(admitted.id, dressed(result, absent, own, server=_implementation(context.proxy.name)))
         case InputRequired(result=result) if admitted.row.may_ask:
             return Response(
                 admitted.id, dressed(result, _INPUT_REQUIRED, {}, server=_implementation(context.proxy.name))
@@ -245,8 +248,8 @@ def _row_agreed(
         or (agreed.row.subject_key is not None and agreed.subject != request.params.get(agreed.row.subject_key))
     ):
         agreed = head.agreement = _agreement(context, said, caller, request, fields)
-    if agreed.name is not None and agreed.row.subject is Subject.TOOL:
-        mirrored = context.mirrored(caller, agreed.name)
+    if agreed.tool is not None:
+        mirrored = context.mirrored(caller, agreed.tool)
         if mirrored:
             check_parameter_headers(fields.all, mirrored, request.params.get("arguments"))
     return agreed.row
@@ -267,7 +270,7 @@ def _agreement(
         check_standard_headers(fields.all, caller.version, request.method, name)
     _check_served(context, caller, row)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
-    return HeaderAgreement(said, caller.version, row, subject, name)
+    return HeaderAgreement(said, caller.version, row, subject, name if row.subject is Subject.TOOL else None)
 
 
 def _check_served(context: TransportContext, caller: Caller, row: Method) -> None:

@@ -60,10 +60,10 @@ class StatelessHttp:
 
     def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> Awaitable[http.Answered]:
         """Raises Refusal."""
-        if isinstance(incoming, Notification):
-            # streamable-http: no notification is defined for this direction; one that comes is accepted.
-            return _at_once(http.Response(202))
         if not isinstance(incoming, Request):
+            if isinstance(incoming, Notification):
+                # streamable-http: no notification is defined for this direction; one that comes is accepted.
+                return _at_once(http.Response(202))
             raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
         accepted = head.headers.accepted
         check_accept(accepted)
@@ -198,13 +198,12 @@ class StatelessPost:
         """Takes notifications, then the answer; messages after it are dropped."""
         if self._answer is not None:
             return
-        match message:
-            case Response() | ErrorResponse():
-                self._answer = message
-            case _ if self._accepted.events:
-                self._begin_stream()
-            case _:
-                return
+        if isinstance(message, (Response, ErrorResponse)):
+            self._answer = message
+        elif self._accepted.events:
+            self._begin_stream()
+        else:
+            return
         if self._events is not None:
             self.send_buffer.put(encode_event(encode(message)), droppable=isinstance(message, Notification))
             if self._answer is not None:
@@ -270,4 +269,4 @@ class StatelessPost:
 
 
 def _status(answer: Answer) -> int:
-    return _STATUS.get(answer.error.code, 200) if isinstance(answer, ErrorResponse) else 200
+    return 200 if isinstance(answer, Response) else _STATUS.get(answer.error.code, 200)

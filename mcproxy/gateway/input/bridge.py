@@ -210,7 +210,7 @@ class InputBridge(Component):
         retry = again or (await self._continued(call) if REQUEST_STATE in call.params else _Retry(call))
         made, outcome = retry.made, None
         try:
-            if isinstance(made, Parked):
+            if not isinstance(made, Call):
                 outcome = await self._parking.resume(made, call)
             elif self._may_park(made):
                 outcome = await self._parking.begin(handler, made)
@@ -220,9 +220,9 @@ class InputBridge(Component):
                 outcome = client.explained(await handler(replace(made, client=client)))
         except LoginRequired as refusal:
             outcome = refusal.failed
+        if type(outcome) is Complete:
+            return outcome
         match outcome:
-            case Complete():
-                return outcome
             case Pause(parked=parked, requests=requests, expires=expires):
                 return input_required(requests, self._states.issue(call, parked, expires))
             case InputRequired():

@@ -64,6 +64,7 @@ from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.listen_filter import announced
 from mcproxy.upstream.stateless.subscriptions import ListenStream
 
+_HANDSHAKE: Final = Era.HANDSHAKE
 FOREVER: Final = Timeouts(math.inf, math.inf)
 """For the listen stream, once acknowledged: it lasts as long as its link."""
 
@@ -150,7 +151,7 @@ class StatelessConversation:
         if self.is_closed:
             raise NotAccepted(self._close_reason)
         row = call.row
-        if row.era is Era.HANDSHAKE or row.notification or row.name in self._answers:
+        if row.era is _HANDSHAKE or row.notification or row.name in self._answers:
             return await self._answers.get(row.name, _answer_empty)(call)
         id = self._requests.mint()
         if call.caller.log_level is not None or self._has_unknown_extensions:
@@ -231,9 +232,10 @@ class StatelessConversation:
 
     def take(self, message: Message, cause: RequestId | None = None) -> None:
         """As `receive`, for a message that was parsed."""
+        if isinstance(message, (Response, ErrorResponse)):
+            self._on_answer(message, cause)
+            return
         match message:
-            case Response() | ErrorResponse():
-                self._on_answer(message, cause)
             case Notification():
                 if not self._on.get(message.method, self._on_other)(message, cause):
                     self._context.count_junk()

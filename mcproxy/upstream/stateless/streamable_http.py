@@ -55,6 +55,7 @@ from mcproxy.upstream.stateless.conversation import StatelessConversation, liste
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
 
+_TOOLS: Final = Kind.TOOLS
 REFETCHED_PAGES: Final = 100
 """Pages of a list of tools that are read at most to find one definition."""
 TRANSIENT: Final = frozenset({408, 425, 429})
@@ -205,10 +206,10 @@ class _Stateless:
 
     async def __call__(self, call: Call) -> Outcome:
         outcome = await self.conversation(call)
-        if call.row.lists is Kind.TOOLS and isinstance(outcome, Complete):
+        if call.row.lists is _TOOLS and isinstance(outcome, Complete):
             return replace(outcome, result=self._mirrored.note(outcome.result))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
-        if isinstance(outcome, Failed) and _lacks_headers(call, outcome) and await self._learn_headers(call):
+        if type(outcome) is Failed and _lacks_headers(call, outcome) and await self._learn_headers(call):
             return await self.conversation(call)
         return outcome
 
