@@ -1,4 +1,4 @@
-"""Which tests xdist gives to one worker, since they share servers, clients or a gateway that run on between them.
+"""Which tests xdist gives to one worker, since they share what was started or read for them.
 
 These come first, the largest such group before the others, so that no worker ends long after the rest. All other tests
 go one by one to the worker that is free. (Marks of `xdist_group` do nothing under pytest 9.2: pytest-xdist#1386.)
@@ -17,6 +17,7 @@ from tests.depth import IN_CI
 SHARING: Final = (
     re.compile(r"tests/conformance/test_client_scenarios\.py::test_the_suite_finds_nothing_wrong\["),
     re.compile(r"tests/system/test_matrix\.py::"),
+    re.compile(r"tests/(?:docs/(?!test_examples)|test_(?:duplicates|names)\.py)"),
     re.compile(r"tests/system/test_differential\.py::test_a_client_sees_no_difference\[\w+-(?P<client>\w+)-"),
 )
 """Tests are of one group if one of these matches their ids, with the same named parts."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-PACKAGE = Path(__file__).parents[1] / "mcproxy"
+from tests.sources import PACKAGE, nodes_of, texts
+
 LINES: Final = 7
 """Lines in a row that make a copy, without empty ones, comments, docstrings and imports."""
 NODES: Final = 12
@@ -21,16 +22,10 @@ Places = list[list[str]]
 """The places of each copy, as `file:line`."""
 
 
-def modules(package: Path) -> Iterator[tuple[str, str]]:
-    """The name of each module below the package, and its text."""
-    for path in sorted(package.rglob("*.py")):
-        yield path.relative_to(package).as_posix(), path.read_text()
-
-
 def code_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines that count, by their numbers, without their indentation."""
     skipped = set[int]()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         is_string = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_string or isinstance(node, ast.Import | ast.ImportFrom):
             assert isinstance(node, ast.stmt)
@@ -43,7 +38,7 @@ def code_lines(text: str) -> Iterator[tuple[int, str]]:
 def copies(package: Path, length: int = LINES) -> Places:
     """The places that begin the same `length` lines, one group for each run of lines that was copied."""
     places = defaultdict[tuple[str, ...], list[tuple[str, int, int]]](list)
-    for name, text in modules(package):
+    for name, text in texts(package).items():
         lines = list(code_lines(text))
         for index in range(len(lines) - length + 1):
             window = lines[index : index + length]
@@ -98,8 +93,8 @@ def shape(function: Function) -> tuple[int, str]:
 def same_bodies(package: Path, nodes: int = NODES) -> Places:
     """The functions that have a body of at least so many nodes in common, whatever its names."""
     places = defaultdict[str, list[str]](list)
-    for name, text in modules(package):
-        for node in ast.walk(ast.parse(text)):
+    for name, text in texts(package).items():
+        for node in nodes_of(text):
             if isinstance(node, Function):
                 line = node.lineno
                 size, body = shape(node)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "mcproxy"
+from tests.sources import PACKAGE, parsed, texts
 
 SHARED = {
     "Request": "HTTP's own word and JSON-RPC's: a reader tells them apart by `http.`",
@@ -45,10 +45,10 @@ def functions_in(tree: ast.Module) -> Iterator[str]:
 def definitions(package: Path = PACKAGE) -> dict[str, list[str]]:
     """The modules that define each type and each public function, by its name."""
     found = defaultdict(list)
-    for path in sorted(package.rglob("*.py")):
-        tree = ast.parse(path.read_text())
+    for module, text in texts(package).items():
+        tree = parsed(text)
         for name in {*types_in(tree), *functions_in(tree)}:
-            found[name].append(str(path.relative_to(package)))
+            found[name].append(module)
     return found
 
 

@@ -14,6 +14,8 @@ DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_differe
     ("one", "other", "together"),
     [
         ("tests/system/test_matrix.py::test_a[x]", "tests/system/test_matrix.py::test_b[y]", True),
+        ("tests/docs/test_claims.py::test_a", "tests/test_names.py::test_b", True),
+        ("tests/docs/test_claims.py::test_a", "tests/docs/test_examples.py::test_b", False),
         (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[git-python1-sse]", True),
         (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[odd-python2-alone]", False),
         ("tests/system/test_matrix.py::test_a[x]", f"{DIFFERENTIAL}[odd-python1-alone]", False),
@@ -24,7 +26,7 @@ def test_tests_are_of_one_group_where_they_share(one: str, other: str, together:
 
 
 def test_a_test_that_shares_nothing_is_of_no_group() -> None:
-    assert group_of("tests/test_names.py::test_a_homonym_is_found") is None
+    assert group_of("tests/test_ports.py::test_a_port_is_free") is None
 
 
 @pytest.mark.parametrize(("cores", "number"), [(1, 2), (2, 4), (4, 8), (6, 8), (16, 16)])

@@ -17,6 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+from tests.sources import parsed
+
 ROOT = Path(__file__).parents[2]
 TABLE = "TRANSITIONS"
 
@@ -25,7 +27,7 @@ Table = Mapping[Enum, Mapping[Enum, Enum]]
 
 def state_machines(package: Path = ROOT / "mcproxy") -> list[str]:
     """The names of all modules in `package` that define a table, in order."""
-    files = sorted(path for path in package.rglob("*.py") if _defines_a_table(ast.parse(path.read_text())))
+    files = sorted(path for path in package.rglob("*.py") if _defines_a_table(parsed(path.read_text())))
     return [".".join(path.relative_to(package.parent).with_suffix("").parts) for path in files]
 
 

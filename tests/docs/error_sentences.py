@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Final
 
-from tests.docs.diagrams import ROOT
+from tests.sources import PACKAGE, nodes_of, texts
 
 ANYTHING: Final = "…"
 
@@ -38,16 +38,17 @@ BUILT_IN: Final = frozenset(
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def sentences(package: Path = ROOT / "mcproxy") -> Mapping[str, list[str]]:
+def sentences(package: Path = PACKAGE) -> Mapping[str, list[str]]:
     """The modules in which each sentence stands, by the sentence."""
     found: dict[str, list[str]] = defaultdict(list)
-    trees = {path: ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
-    errors = VALUES | makers(trees.values()) | exceptions(trees.values()) - CAUGHT
-    for path, tree in trees.items():
-        module = path.relative_to(package).as_posix()
+    modules = {module: nodes_of(text) for module, text in texts(package).items()}
+    nodes = [node for found in modules.values() for node in found]
+    errors = VALUES | makers(nodes) | exceptions(nodes) - CAUGHT
+    for module, of_module in modules.items():
         shown = errors | {"ValueError"} if module.startswith("settings/") else errors
-        for function in (node for node in ast.walk(tree) if isinstance(node, (*_FUNCTIONS, ast.Module))):
-            said = [*_in(function, shown, _assigned(tree.body))]
+        constants = _assigned(ast.iter_child_nodes(of_module[0]))
+        for function in (node for node in of_module if isinstance(node, (*_FUNCTIONS, ast.Module))):
+            said = [*_in(function, shown, constants)]
             if module.startswith("configuration/"):
                 said += _given_back(function)
             for sentence in said:
@@ -56,9 +57,9 @@ def sentences(package: Path = ROOT / "mcproxy") -> Mapping[str, list[str]]:
     return found
 
 
-def makers(trees: Iterable[ast.Module]) -> frozenset[str]:
+def makers(nodes: Iterable[ast.AST]) -> frozenset[str]:
     """The functions that are given a sentence, by the name of the parameter."""
-    functions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
+    functions = (node for node in nodes if isinstance(node, _FUNCTIONS))
     return frozenset(
         function.name
         for function in functions
@@ -66,12 +67,11 @@ def makers(trees: Iterable[ast.Module]) -> frozenset[str]:
     )
 
 
-def exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
+def exceptions(nodes: Iterable[ast.AST]) -> frozenset[str]:
     """The exceptions that modules define, by what they are made of, in as many steps as it takes."""
     bases = {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
-        for tree in trees
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
     }
     found, before = set(BUILT_IN), set[str]()

@@ -34,6 +34,7 @@ from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
 from tests.docs.diagrams import ROOT, diagram, meanings, state_machines, states_of, table_of
 from tests.docs.stages import stages
+from tests.sources import parsed
 from tests.system import works_with
 
 BLOCK: Final = re.compile(r"(<!-- generated: ([\w-]+)(?: ([^\n]*?))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -230,9 +231,10 @@ def exit_codes(_: str) -> str:
     return "\n".join(["| exit code | meaning |", "|---:|---|", *rows])
 
 
-def command_names() -> set[str]:
+@cache
+def command_names() -> frozenset[str]:
     """As one types them, without `mcproxy`."""
-    return {name for name, _ in _commands()}
+    return frozenset(name for name, _ in _commands())
 
 
 def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -349,7 +351,7 @@ def state_diagrams(_: str) -> str:
 def _machine(module: str) -> str:
     path = Path(*module.split(".")).with_suffix(".py")
     states = states_of(table_of(module))
-    first = _sentence((ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").split("\n\n")[0])
+    first = _sentence((ast.get_docstring(parsed((ROOT / path).read_text())) or "").split("\n\n")[0])
     title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", states.__name__.removesuffix("State")).capitalize()
     rows = "\n".join(f"| `{name}` | {_cell(meaning)} |" for name, meaning in meanings(states).items())
     return (
@@ -391,7 +393,7 @@ def rooms(_: str) -> str:
     for init in sorted((ROOT / "mcproxy").rglob("__init__.py")):
         folder = init.parent
         modules = [path for path in folder.glob("*.py") if path != init]
-        first = _sentence((ast.get_docstring(ast.parse(init.read_text())) or "").split("\n\n")[0])
+        first = _sentence((ast.get_docstring(parsed(init.read_text())) or "").split("\n\n")[0])
         name = folder.relative_to(ROOT).as_posix()
         rows.append(f"| [`{name}`](../{name}) | {len(modules)} | {_cell(first)} |")
     return "\n".join(["| folder | modules | what it holds |", "|---|---:|---|", *rows])

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from tests.docs.diagrams import ROOT
+from tests.sources import nodes_of
 
 
 def stages(_: str) -> str:
@@ -23,11 +24,7 @@ def stages(_: str) -> str:
 
 
 def _function(path: Path, name: str) -> ast.FunctionDef:
-    (found,) = (
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    )
+    (found,) = (node for node in nodes_of(path.read_text()) if isinstance(node, ast.FunctionDef) and node.name == name)
     return found
 
 
@@ -44,7 +41,7 @@ def _stage(package: Path, name: str) -> tuple[Path, str]:
     ((path, text),) = (
         (path, text.partition("\n\n")[0])
         for path in sorted(package.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.FunctionDef) and node.name == name and node.returns is not None
         if ast.unparse(node.returns) in {"Stage", "Handler"} and (text := ast.get_docstring(node))
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Set
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from mcproxy.access.policy import Policy
@@ -13,17 +12,16 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import LinkFailure
 from mcproxy.protocol.methods import METHODS
 from tests.docs.diagrams import ROOT
+from tests.sources import nodes_of, texts
 from tests.system.works_with import NAMES
 
-PACKAGE = ROOT / "mcproxy"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 README = (ROOT / "README.md").read_text()
 
 
-@cache
-def modules() -> Mapping[str, ast.Module]:
-    """The package's modules, by their paths in it."""
-    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+def modules() -> Mapping[str, Sequence[ast.AST]]:
+    """The nodes of the package's modules, by their paths in it."""
+    return {module: nodes_of(text) for module, text in texts().items()}
 
 
 def one_line(text: str) -> str:
@@ -46,8 +44,8 @@ def test_every_module_that_catches_all_exceptions_is_named_and_no_other() -> Non
     told = one_line(CONTRIBUTING).partition("`except Exception` stands in five modules")[2].partition("- Imports")[0]
     catching = {
         module
-        for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for module, nodes in modules().items()
+        for node in nodes
         if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception")
     }
     assert set(re.findall(r"`([\w/]+\.py)`", told)) == catching
@@ -57,7 +55,10 @@ def test_every_module_that_catches_all_exceptions_is_named_and_no_other() -> Non
 def constants_of_methods() -> frozenset[str]:
     """The constants whose value is the name of a method in the table."""
     assigned = [
-        node for tree in modules().values() for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)
+        node
+        for nodes in modules().values()
+        for node in ast.iter_child_nodes(nodes[0])
+        if isinstance(node, ast.Assign | ast.AnnAssign)
     ]
     return frozenset(
         target.id
@@ -68,7 +69,7 @@ def constants_of_methods() -> frozenset[str]:
     )
 
 
-def comparisons(tree: ast.AST, constants: Set[str]) -> Iterator[str]:
+def comparisons(nodes: Iterable[ast.AST], constants: Set[str]) -> Iterator[str]:
     """Where the name of a method is compared, as the source has it."""
 
     def names_one(node: ast.AST) -> bool:
@@ -82,7 +83,7 @@ def comparisons(tree: ast.AST, constants: Set[str]) -> Iterator[str]:
             case _:
                 return False
 
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Compare(ops=[ast.Eq() | ast.NotEq(), *_]) if names_one(node.left) or names_one(
                 node.comparators[0]
@@ -97,11 +98,8 @@ def comparisons(tree: ast.AST, constants: Set[str]) -> Iterator[str]:
 
 
 def test_no_code_compares_the_name_of_a_method_in_the_table() -> None:
-    compared = [
-        f"{module}: {found}"
-        for module, tree in modules().items()
-        for found in comparisons(tree, constants_of_methods())
-    ]
+    constants = constants_of_methods()
+    compared = [f"{module}: {found}" for module, nodes in modules().items() for found in comparisons(nodes, constants)]
     assert compared == []
 
 
@@ -111,7 +109,7 @@ def test_a_comparison_with_the_name_of_a_method_is_found() -> None:
         "match method:\n    case 'ping':\n        pass\n"
         "method == 'notifications/progress'\nmethod in known\n'ping' in asked\n"
     )
-    assert list(comparisons(ast.parse(source), {"LISTEN"})) == [
+    assert list(comparisons(nodes_of(source), {"LISTEN"})) == [
         "method == 'tools/call'",
         "LISTEN != method",
         "method in ('ping', LISTEN)",
@@ -125,8 +123,8 @@ def test_the_policy_is_asked_by_the_module_that_is_named_and_by_the_command_that
     assert decisions == {"verdict", "decide", "decide_listing"} <= vars(Policy).keys()
     asking = {
         module
-        for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for module, nodes in modules().items()
+        for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in decisions
         if ast.unparse(node.func.value).endswith("policy")
     }
@@ -137,14 +135,13 @@ def test_the_policy_is_asked_by_the_module_that_is_named_and_by_the_command_that
 def test_the_modules_that_use_the_other_http_stack_are_named_and_no_other() -> None:
     page = one_line((ROOT / "docs/architecture.md").read_text())
     told = re.findall(r"`([\w/.]+)`", page.partition("aiohttp does what is rarer.")[2].partition("## ")[0])
-    using = {module for module, tree in modules().items() if "aiohttp" in imported(tree)}
+    using = {module for module, nodes in modules().items() if "aiohttp" in imported(nodes)}
     assert {module for module in using if not any(Path(module).is_relative_to(name) for name in told)} == set()
     assert {name for name in told if not any(Path(module).is_relative_to(name) for module in using)} == set()
 
 
-def imported(tree: ast.Module) -> set[str]:
+def imported(nodes: Sequence[ast.AST]) -> set[str]:
     """The names of the packages that a module imports anything of."""
-    nodes = list(ast.walk(tree))
     whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     parts = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     return {name.partition(".")[0] for name in whole | parts}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ METRIC = re.compile(r"\bmcproxy_[a-z_]+[a-z]\b(?!\{)|\bmcproxy_[a-z_]+[a-z](?=\{
 SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
 
 
+@cache
 def paths() -> set[str]:
     """Every key of the configuration, dotted, from its section down."""
     whole = schema()
@@ -83,9 +85,14 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
     assert [word for word in typed if word not in heads] == []
 
 
+@cache
+def metrics() -> frozenset[str]:
+    return frozenset(row.split("`")[1] for row in rows())
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_metric_that_a_page_names_exists(page: Path) -> None:
-    known = {row.split("`")[1] for row in rows()}
+    known = metrics()
     named = {SUFFIX.sub("", name) for name in METRIC.findall(page.read_text())}
     assert sorted(named - known) == []
 
