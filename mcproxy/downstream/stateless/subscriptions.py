@@ -142,16 +142,19 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
 
 def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
     """The filter of a request. Raises McpError where it is malformed, or names more than a session may watch."""
+    most_uris, most_tasks = limits.max_subscriptions_per_session, limits.max_tasks_per_session
     try:
         members = parse_object(params.get("notifications", b""))
+        _check_entries(members, LISTEN_URIS, most_uris, "max_subscriptions_per_session")
+        _check_entries(members, LISTEN_TASKS, most_tasks, "max_tasks_per_session")
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
         uris = tuple(dict.fromkeys(_uris.decode(members[LISTEN_URIS]))) if LISTEN_URIS in members else ()
         tasks = listened(params)
     except (InvalidMessage, msgspec.MsgspecError) as error:
         sentence = f'"notifications" must be an object of booleans, and {LISTEN_URIS} in it a list of URIs: {error}'
         raise McpError(INVALID_PARAMS, sentence) from error
-    _check_number(uris, "resources", limits.max_subscriptions_per_session, "max_subscriptions_per_session")
-    _check_number(tasks, "tasks", limits.max_tasks_per_session, "max_tasks_per_session")
+    _check_number(uris, "resources", most_uris, "max_subscriptions_per_session")
+    _check_number(tasks, "tasks", most_tasks, "max_tasks_per_session")
     size = sum(len(name) for name in (*uris, *tasks))
     if size > limits.max_subscription_bytes_per_principal:
         most = limits.max_subscription_bytes_per_principal
@@ -166,6 +169,14 @@ def _check_size(caller: Caller) -> None:
     if size > MAX_CLIENT_BYTES:
         sentence = f"{size} bytes of client capabilities and info; at most {MAX_CLIENT_BYTES} in a subscription"
         raise McpError(INVALID_PARAMS, sentence)
+
+
+def _check_entries(members: Params, name: str, most: int, limit: str) -> None:
+    """Raises McpError for a list that is too long even if each entry comes twice, without reading it."""
+    text = bytes(members.get(name, b""))
+    # A text has one quote that no backslash stands before, or two; within it there is none.
+    if text.count(b'"') - text.count(b'\\"') > 4 * most:
+        raise McpError(INVALID_PARAMS, f"{name} names too much for one subscription; at most {most} (limits.{limit})")
 
 
 def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> None:

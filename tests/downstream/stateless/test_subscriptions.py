@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -404,6 +405,26 @@ def test_a_filter_keeps_what_it_knows_and_each_resource_once() -> None:
     assert read_filter(params, LimitSettings(max_subscriptions_per_session=2)) == SubscriptionFilter(
         frozenset({"toolsListChanged"}), ("b:", "a:")
     )
+
+
+@pytest.mark.parametrize("member", ["resourceSubscriptions", "taskIds"])
+def test_r78_a_filter_that_names_far_too_much_is_not_read(member: str) -> None:
+    params = {"notifications": raw({member: [f"{number:x}\\" for number in range(100_000)]})}
+    tracemalloc.start()
+    try:
+        with pytest.raises(McpError, match=f"{member} names too much for one subscription; at most 1000"):
+            read_filter(params, LimitSettings(max_tasks_per_session=1000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(params["notifications"])
+
+
+@pytest.mark.parametrize("end", ["", "\\", '"', '\\"'])
+def test_a_filter_may_name_as_much_as_there_is_room_for_and_each_twice(end: str) -> None:
+    uris = [f"a:{number}{end}" for number in range(5)]
+    params = {"notifications": raw({"resourceSubscriptions": [*uris, *uris]})}
+    assert read_filter(params, LimitSettings(max_subscriptions_per_session=5)).uris == tuple(uris)
 
 
 def test_a_filter_of_nothing_is_one() -> None:
