@@ -35,13 +35,22 @@ class SearchableView(NamedTuple):
     lines: FoundLines
 
 
+class _Making:
+    """An index that is being made, for those who wait for it."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.found: SearchableView | None = None
+        """None until then, and where it was not made to its end."""
+
+
 class SearchIndexes:
     def __init__(self, max_tools: int = MAX_TOOLS) -> None:
         self._kept: LRUCache[int, SearchableView] = LRUCache(max_tools, getsizeof=_size)
         """By the identity of the view, which each keeps alive."""
         self._terms: LRUCache[bytes, tuple[Counter[str], ...]] = LRUCache(max_tools)
-        self._making: dict[int, anyio.Event] = {}
-        """Indexes that are being made, by the identity of the view: each is set when that ends."""
+        self._making: dict[int, _Making] = {}
+        """By the identity of the view."""
 
     async def of(self, view: View) -> SearchableView:
         """The index of a view, which callers that ask at once wait for together."""
@@ -49,19 +58,22 @@ class SearchIndexes:
             making = self._making.get(id(view))
             if making is None:
                 return await self._make(view)
-            await making.wait()
+            await making.ended.wait()
+            # It may be too large to be kept.
+            if making.found is not None:
+                return making.found
         return found
 
     async def _make(self, view: View) -> SearchableView:
-        making = self._making[id(view)] = anyio.Event()
+        making = self._making[id(view)] = _Making()
         try:
-            found = await self._made(view)
+            making.found = found = await self._made(view)
             if _size(found) <= self._kept.maxsize:
                 self._kept[id(view)] = found
             return found
         finally:
             del self._making[id(view)]
-            making.set()
+            making.ended.set()
 
     async def _made(self, view: View) -> SearchableView:
         tools = found_by_search(view)

@@ -29,8 +29,9 @@ async def test_the_index_of_a_view_is_made_once() -> None:
     assert await indexes.of(asked) is await indexes.of(asked)
 
 
-async def test_callers_that_ask_at_once_wait_for_one_index() -> None:
-    indexes, asked = SearchIndexes(), view("log", "push")
+@pytest.mark.parametrize("max_tools", [2, 1])
+async def test_callers_that_ask_at_once_wait_for_one_index(max_tools: int) -> None:
+    indexes, asked = SearchIndexes(max_tools), view("log", "push")
     found: list[SearchableView] = []
 
     async def ask() -> None:
