@@ -23,7 +23,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, parse_text, raw
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, json_of, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 
 PARAMETER: Final = "p."
@@ -128,7 +128,7 @@ def _answers(form: Mapping[str, str]) -> dict[str, Raw]:
 def _result(outcome: Outcome, messages: tuple[str, ...]) -> TryResult:
     match outcome:
         case Complete(result=result, is_error=is_error):
-            value = json.loads(bytes(raw(result)))
+            value = json.loads(json_of(result))
             images = tuple(_taken_images(value))
             text = json.dumps(value, indent=2, ensure_ascii=False)[:MAX_SHOWN]
             return TryResult(is_error, text, messages, images)

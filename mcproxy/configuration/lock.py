@@ -16,7 +16,7 @@ from msgspec import Raw
 from mcproxy.configuration.files import NoSuchFile, file_text
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
+from mcproxy.protocol.jsonrpc import InvalidMessage, json_of, parse_object
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 
@@ -137,7 +137,7 @@ def _manifest_parts(manifest: Manifest) -> Iterator[str]:
     texts = {
         "era": manifest.era.value,
         "version": manifest.version,
-        "capabilities": bytes(raw(manifest.capabilities)).decode(),
+        "capabilities": json_of(manifest.capabilities).decode(),
         "info": None if manifest.info is None else bytes(manifest.info).decode(),
         "instructions": manifest.instructions,
     }

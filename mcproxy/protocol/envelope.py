@@ -32,6 +32,7 @@ from mcproxy.protocol.jsonrpc import (
     Params,
     RequestId,
     is_object,
+    json_of,
     object_or_empty,
     parse_id,
     parse_object,
@@ -47,7 +48,7 @@ SERVED_VERSIONS: Final = (*STATELESS_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
 """All that an endpoint serves, newest first: what `supported` and `supportedVersions` name."""
 
 
-_TOKEN: Final = bytes(raw(META_PROGRESS_TOKEN))
+_TOKEN: Final = json_of(META_PROGRESS_TOKEN)
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ def set_apart(params: Params) -> tuple[bytes, RequestId | None]:
     members = _parsed(META, meta)
     token = _progress_token(members)
     members.pop(META_PROGRESS_TOKEN, None)
-    return bytes(raw(members)), token
+    return json_of(members), token
 
 
 def read_envelope(data: bytes) -> tuple[Envelope, Raw | None]:
@@ -138,13 +139,13 @@ def written(envelope: Envelope) -> bytes:
         members[META_CLIENT_INFO] = envelope.info
     if envelope.log_level is not None:
         members[META_LOG_LEVEL] = envelope.log_level
-    return bytes(raw(members))
+    return json_of(members)
 
 
 def put_on(params: Params, envelope: bytes, token: RequestId | None) -> Params:
     """`params` with what was `written` in their `_meta`, the rest of it as it was, and a token of progress, if any."""
     if token is not None:
-        envelope = b"%b,%b:%b}" % (envelope[:-1], _TOKEN, raw(token))
+        envelope = b"%b,%b:%b}" % (envelope[:-1], _TOKEN, json_of(token))
     if META in params:
         return with_meta(params, parse_object(envelope))
     return {**params, META: Raw(envelope)}

@@ -284,8 +284,12 @@ def with_param(notification: bytes, member: bytes) -> bytes:
     return b"%b,%b}}" % (notification[:-2], member)
 
 
+json_of: Final[Callable[[object], bytes]] = _encoder.encode
+"""A value as JSON. Takes what msgspec encodes, `Raw` inside included."""
+
+
 def raw(value: object) -> Raw:
-    """`value` as raw JSON. Takes what msgspec encodes, `Raw` inside included."""
+    """`value` as raw JSON, as `json_of` takes it."""
     return Raw(_encoder.encode(value))
 
 

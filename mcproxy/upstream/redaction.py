@@ -11,7 +11,7 @@ import re2
 from msgspec import Raw
 
 from mcproxy.protocol.json.malformed import is_json
-from mcproxy.protocol.jsonrpc import parse_text, raw
+from mcproxy.protocol.jsonrpc import json_of, parse_text, raw
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.url_secrets import url_secrets
 
@@ -85,7 +85,7 @@ class Redaction(msgspec.Struct, frozen=True):
         text = parse_text(match[0])
         said = match[0].decode() if text is None else text
         shown = self(said)
-        return match[0] if shown == said else bytes(raw(shown))
+        return match[0] if shown == said else json_of(shown)
 
 
 def _any_form(letter: str) -> str:

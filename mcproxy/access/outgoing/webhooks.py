@@ -18,7 +18,7 @@ import anyio
 
 from mcproxy import __version__
 from mcproxy.access.outgoing.http_session import HttpSession
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, json_of, parse_object
 from mcproxy.settings.access.webhook import WebhookSettings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SignedWebhook:
         """
         import aiohttp
 
-        body = bytes(raw(payload))
+        body = json_of(payload)
         if len(body) > self.settings.max_bytes:
             raise WebhookFailed(f"the request would have more than {self.settings.max_bytes} bytes (max_bytes)")
         self._requests += 1

@@ -13,7 +13,7 @@ from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.skills import joined_settings
 from mcproxy.protocol.capabilities import KNOWN_EXTENSIONS
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, json_of, parse_object, raw
 from mcproxy.protocol.methods import SKILLS
 from mcproxy.protocol.tasks import EXTENSIONS, extension_settings, extensions, shared_tasks, with_extensions
 
@@ -70,7 +70,7 @@ def capabilities(identities: Sequence[ServerIdentity | None], *, kept_results: b
         for name, members in _offered(identity):
             merged = union.setdefault(name, {})
             for key, value in members.items():
-                if bytes(raw(merged.get(key, False))) == b"false":
+                if json_of(merged.get(key, False)) == b"false":
                     merged[key] = value
     with_skills = [extension_settings(each.capabilities, SKILLS) for each in identities if each is not None]
     if settings := [each for each in with_skills if each is not None]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.call.identity import Principal
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, json_of, parse_object, parse_text, raw
 from mcproxy.sealing import Sealer, Unsealable
 
 MAX_LENGTH: Final = 2048
@@ -98,7 +98,7 @@ def unseal(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> Sess
 
 
 def _purpose(principal: Principal, endpoint: str) -> str:
-    return bytes(raw(["session", principal.name, endpoint])).decode()
+    return json_of(["session", principal.name, endpoint]).decode()
 
 
 def _size(handshake: Handshake) -> int:

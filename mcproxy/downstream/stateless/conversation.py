@@ -65,6 +65,7 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Response,
     first_level,
+    json_of,
     parse_text,
     raw,
 )
@@ -211,7 +212,7 @@ def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> A
 @lru_cache(1)
 def _implementation(name: str) -> bytes:
     """The Implementation object of the gateway, which every result carries."""
-    return bytes(raw({"name": name, "version": __version__}))
+    return json_of({"name": name, "version": __version__})
 
 
 _OWN_MEMBERS: Final[Mapping[str, Params]] = {DISCOVER: {"supportedVersions": raw(SERVED_VERSIONS)}}

@@ -53,6 +53,7 @@ from mcproxy.protocol.jsonrpc import (
     MISSING_CLIENT_CAPABILITY,
     InvalidMessage,
     Params,
+    json_of,
     parse_object,
     parse_text,
     raw,
@@ -243,7 +244,7 @@ class CallApprovals(Component):
             call.caller.principal.name,
             route.shown.upstream,
             route.shown.own,
-            _digest(bytes(raw(arguments))),
+            _digest(json_of(arguments)),
             _digest(bytes(route.shown.entry)),
             self._generation,
         )

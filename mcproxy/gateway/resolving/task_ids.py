@@ -19,7 +19,7 @@ from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, parse_text, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, json_of, parse_text
 from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.protocol.tasks import NEEDED, UNDECLARED, Dialect, dialect, offer
 from mcproxy.sealing import Sealer, Unsealable
@@ -114,4 +114,4 @@ class TaskIds:
 
 
 def _purpose(caller: Caller) -> str:
-    return bytes(raw(["task", caller.principal.name, caller.endpoint])).decode()
+    return json_of(["task", caller.principal.name, caller.endpoint]).decode()

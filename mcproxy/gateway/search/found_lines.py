@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mcproxy.catalog.search.own_tools import effect_of
 from mcproxy.catalog.search.signatures import signature
 from mcproxy.catalog.views.view import Shown
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import json_of
 
 
 class FoundLine(NamedTuple):
@@ -32,7 +32,7 @@ class FoundLines(dict[int, FoundLine]):
     def __missing__(self, position: int) -> FoundLine:
         shown = self._tools[position]
         text = f"{signature(shown.key, shown.entry)} [{effect_of(shown.entry).value}]"
-        line = self[position] = FoundLine(shown.key, bytes(raw(text))[1:-1], len(text.encode()))
+        line = self[position] = FoundLine(shown.key, json_of(text)[1:-1], len(text.encode()))
         return line
 
 

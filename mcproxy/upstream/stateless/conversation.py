@@ -32,10 +32,10 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
+    json_of,
     parse_id,
     parse_message,
     parse_object,
-    raw,
 )
 from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
@@ -294,7 +294,7 @@ def _enveloped(call: Call, token: RequestId | None) -> Params:
     Capabilities for tasks of another revision are left out: they mean nothing in this one.
     """
     caller = call.caller
-    declaration = _declaration(bytes(raw(caller.capabilities)), caller.version, caller.log_level)
+    declaration = _declaration(json_of(caller.capabilities), caller.version, caller.log_level)
     return put_on(call.params, declaration, token)
 
 
