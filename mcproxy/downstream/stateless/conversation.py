@@ -185,7 +185,7 @@ async def respond(context: TransportContext, admitted: Admitted, send: SendMessa
     try:
         outcome = await context.handler(call)
     finally:
-        client.close()
+        client.closed = True
     send(answer(context, admitted, outcome))
 
 
@@ -287,33 +287,29 @@ def not_asked(request: InputRequest) -> McpError:
     return McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
 
 
-class _RequestClient:
+class _RequestClient(msgspec.Struct, eq=False):
     """The way back of one request (implements `call.clients.Client`), open until its outcome."""
 
-    def __init__(self, context: TransportContext, admitted: Admitted, send: SendMessage) -> None:
-        self._context = context
-        self.admitted = admitted
-        self._send = send
-        self._closed = False
+    context: TransportContext
+    admitted: Admitted
+    send: SendMessage
+    closed: bool = False
 
     def notify(self, method: str, params: Params) -> None:
-        if self._closed:
+        if self.closed:
             return
         adapt = _PARAMS_FOR_CLIENT.get(method)
         if adapt is None:
-            passes = is_of_extension(method) and self._context.passes(self.admitted.caller)
+            passes = is_of_extension(method) and self.context.passes(self.admitted.caller)
             adapted = params if passes else None
         else:
             adapted = adapt(self.admitted, params)
         if adapted is not None:
-            self._send(Notification(method, adapted))
+            self.send(Notification(method, adapted))
 
     async def ask(self, request: InputRequest) -> Raw:
         # mrtr: input is requested in a result. A stage of the pipeline (`gateway.input`) turns this into one.
         raise not_asked(request)
-
-    def close(self) -> None:
-        self._closed = True
 
 
 def _with_token(admitted: Admitted, params: Params) -> Params | None:

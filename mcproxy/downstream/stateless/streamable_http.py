@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.context import TransportContext
@@ -147,51 +149,31 @@ def _refused(refusal: McpError, id: RequestId) -> http.Response:
     return error(status, refusal, id)
 
 
-class StatelessPost:
+class StatelessPost(msgspec.Struct, eq=False):
     """The response to one POST, which chooses late between JSON and SSE (requirements R55, R62).
 
     JSON where the answer comes first; a stream where a notification does, or no message for `stream_after` seconds.
     It is in `running` for as long as its work runs.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_answer",
-        "_context",
-        "_events",
-        "_id",
-        "_request",
-        "_running",
-        "_send_buffer",
-        "_work",
-        "on_end",
-    )
-
-    def __init__(
-        self,
-        context: TransportContext,
-        request: http.Request,
-        id: RequestId,
-        accepted: Accepted,
-        running: set[StatelessPost],
-    ) -> None:
-        self._context = context
-        self._request = request
-        self._id = id
-        self._accepted = accepted
-        self._running = running
-        self._answer: Answer | None = None
-        self._events: EventStream | None = None
-        self._send_buffer: SendBuffer | None = None
-        self._work: TaskCancelScope | None = None
-        self.on_end: Callable[[], None] | None = None
-        """Called when its stream, if any, has ended; a subscription's stream outlasts its work."""
+    context: TransportContext
+    request: http.Request
+    id: RequestId
+    accepted: Accepted
+    running: set[StatelessPost]
+    """Those that run, this one among them meanwhile."""
+    on_end: Callable[[], None] | None = None
+    """Called when its stream, if any, has ended; a subscription's stream outlasts its work."""
+    _answer: Answer | None = None
+    _events: EventStream | None = None
+    _send_buffer: SendBuffer | None = None
+    _work: TaskCancelScope | None = None
 
     @property
     def send_buffer(self) -> SendBuffer:
         """Of its stream. Made when first used: most posts have none."""
         if self._send_buffer is None:
-            self._send_buffer = SendBuffer(self._context.proxy.limits)
+            self._send_buffer = SendBuffer(self.context.proxy.limits)
         return self._send_buffer
 
     def send(self, message: Message) -> None:
@@ -200,7 +182,7 @@ class StatelessPost:
             return
         if isinstance(message, (Response, ErrorResponse)):
             self._answer = message
-        elif self._accepted.events:
+        elif self.accepted.events:
             self._begin_stream()
         else:
             return
@@ -211,7 +193,7 @@ class StatelessPost:
 
     def put(self, notification: bytes, *, droppable: bool) -> None:
         """Takes an encoded notification."""
-        if self._answer is None and self._accepted.events:
+        if self._answer is None and self.accepted.events:
             if self._events is None:
                 self._begin_stream()
             self.send_buffer.put(encode_event(notification), droppable=droppable)
@@ -222,25 +204,25 @@ class StatelessPost:
 
     def cut_off(self) -> None:
         """Answers now with an error, and cancels the work."""
-        self.send(cut_off(self._id))
+        self.send(cut_off(self.id))
         self._stop()
 
     async def run(self, work: Awaitable[None]) -> http.Answered:
         """Awaits `work`, which sends the answer; where the client hangs up, `work` is cancelled (R25)."""
-        self._request.on_disconnect = self._stop
-        self._running.add(self)
+        self.request.on_disconnect = self._stop
+        self.running.add(self)
         try:
-            if not self._accepted.json:
+            if not self.accepted.json:
                 self._begin_stream()
-            elif self._accepted.events:
-                self._context.stream_deadlines.add(self)
-            with TaskCancelScope(self._context.loop) as self._work:
+            elif self.accepted.events:
+                self.context.stream_deadlines.add(self)
+            with TaskCancelScope(self.context.loop) as self._work:
                 await work
         finally:
             self._work = None
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
-            self._context.stream_deadlines.discard(self)
-            self._running.remove(self)
+            self.context.stream_deadlines.discard(self)
+            self.running.remove(self)
         if self._events is not None:
             return http.Streamed() if self._answer is None else await self._events.wait_ended()
         return http.Response(202) if self._answer is None else json(encode_whole(self._answer), _status(self._answer))
@@ -256,7 +238,7 @@ class StatelessPost:
     def _begin_stream(self) -> None:
         if self._events is None:
             self._streams.inc()
-            self._events = EventStream(self._request, self._context, TRANSPORT, self.send_buffer, on_end=self._ended)
+            self._events = EventStream(self.request, self.context, TRANSPORT, self.send_buffer, on_end=self._ended)
 
     def _ended(self) -> None:
         self._streams.dec()
@@ -265,7 +247,7 @@ class StatelessPost:
 
     @property
     def _streams(self) -> FastGauge:
-        return self._context.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
+        return self.context.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
 
 
 def _status(answer: Answer) -> int:

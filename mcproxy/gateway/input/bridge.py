@@ -93,28 +93,25 @@ class _Retry(msgspec.Struct, frozen=True, eq=False):
     """When it was asked for, in Unix seconds."""
 
 
-class UnparkableClient:
+class UnparkableClient(msgspec.Struct, eq=False):
     """The upstream's `Client` during a call that cannot be parked: notifications pass, questions are refused."""
 
-    __slots__ = ("_call", "_declared")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._declared: DeclaredCapabilities | None = None
-        """Made with the first question."""
+    call: Call
+    declared: DeclaredCapabilities | None = None
+    """Made with the first question."""
 
     def notify(self, method: str, params: Params) -> None:
-        self._call.client.notify(method, params)
+        self.call.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
-        if self._declared is None:
-            self._declared = DeclaredCapabilities(self._call.caller.capabilities)
-        self._declared.check(request)
-        return await self._call.client.ask(request)
+        if self.declared is None:
+            self.declared = DeclaredCapabilities(self.call.caller.capabilities)
+        self.declared.check(request)
+        return await self.call.client.ask(request)
 
     def explained(self, outcome: Outcome) -> Outcome:
         """As `DeclaredCapabilities.explained`."""
-        return outcome if self._declared is None else self._declared.explained(outcome)
+        return outcome if self.declared is None else self.declared.explained(outcome)
 
 
 async def _attempt(handler: Handler, call: Call) -> Outcome:
