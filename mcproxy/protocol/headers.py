@@ -133,16 +133,18 @@ def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
 
 def parameter_headers(mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> dict[str, str]:
     """The headers of one tool call's arguments; a parameter without a value has none."""
-    values = {parameter.header: _text_at(arguments, parameter.path) for parameter in mirrored}
+    read = _ArgumentObject(arguments)
+    values = {parameter.header: read.text_at(parameter.path) for parameter in mirrored}
     return {header: encode_value(text) for header, text in values.items() if text is not None}
 
 
 def check_parameter_headers(fields: HeaderValues, mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> None:
     """Raises HeaderMismatch where a header is not what `parameter_headers` says; integers compare as numbers."""
+    read = _ArgumentObject(arguments)
     for parameter in mirrored:
         value = _given(fields, parameter.header)
         text = None if value is None else _decoded(parameter.header, value)
-        expected = _text_at(arguments, parameter.path)
+        expected = read.text_at(parameter.path)
         if text != expected and not (parameter.type == "integer" and _equal_numbers(text, expected)):
             raise _mismatch(parameter.header, text, expected)
 
@@ -191,20 +193,35 @@ def _equal_numbers(given: str | None, expected: str | None) -> bool:
     return all(_DECIMAL.fullmatch(text) for text in (given, expected)) and Decimal(given) == Decimal(expected)
 
 
-def _text_at(arguments: Raw | None, path: tuple[str, ...]) -> str | None:
-    """The argument at `path` as text. None where there is none, or it is no string, number or boolean."""
-    value = arguments
-    for key in path:
+class _ArgumentObject:
+    """An object among the arguments: it, and those within it, are read once for all parameters."""
+
+    __slots__ = ("_inner", "_members")
+
+    def __init__(self, value: Raw | None) -> None:
+        """What is no object has no members."""
         try:
-            value = parse_object(value).get(key) if value is not None else None
+            self._members: Params = {} if value is None else parse_object(value)
         except InvalidMessage:
+            self._members = {}
+        self._inner: dict[str, _ArgumentObject] = {}
+
+    def text_at(self, path: tuple[str, ...]) -> str | None:
+        """The argument at `path` as text. None where there is none, or it is no string, number or boolean."""
+        holder = self
+        for key in path[:-1]:
+            holder = holder._inner.get(key) or holder._entered(key)
+        value = holder._members.get(path[-1])
+        if value is None:
             return None
-    if value is None:
-        return None
-    token = bytes(value).decode()
-    if token.startswith('"'):
-        return parse_text(value)
-    return None if token[0] in "{[n" else _as_integer(token)
+        token = bytes(value).decode()
+        if token.startswith('"'):
+            return parse_text(value)
+        return None if token[0] in "{[n" else _as_integer(token)
+
+    def _entered(self, key: str) -> _ArgumentObject:
+        inner = self._inner[key] = _ArgumentObject(self._members.get(key))
+        return inner
 
 
 def _as_integer(token: str) -> str:

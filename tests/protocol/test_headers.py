@@ -23,8 +23,9 @@ from mcproxy.protocol.headers import (
     parameter_headers,
     standard_headers,
 )
-from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Params, raw
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Params, parse_object, raw
 from mcproxy.protocol.methods import METHODS
+from tests.steps import functions_called
 
 VERSION = "2026-07-28"
 CALL: Params = {"name": raw("echo")}
@@ -258,6 +259,20 @@ def test_integers_compare_as_numbers_and_strings_do_not() -> None:
 def test_a_parameter_header_that_is_not_the_argument_is_a_mismatch(fields: Any, arguments: Any) -> None:
     with pytest.raises(HeaderMismatch):
         check_parameter_headers(came(fields), mirrored(), raw(arguments))
+
+
+def test_r78_arguments_are_read_once_for_all_parameters() -> None:
+    names = [f"p{number}" for number in range(50)]
+    own = {name: {"type": "string", "x-mcp-header": name} for name in names}
+    inner = {"type": "object", "properties": {name: {"type": "string", "x-mcp-header": f"in-{name}"} for name in names}}
+    parameters = mirrored({"properties": {**own, "where": inner}})
+    arguments = raw({**dict.fromkeys(names, "x"), "where": dict.fromkeys(names, "y")})
+    headers = parameter_headers(parameters, arguments)
+    assert list(headers.values()).count("y") == len(headers) / 2 == 50
+    written = functions_called(lambda: parameter_headers(parameters, arguments), of=parse_object)
+    fields = came(headers.items())
+    checked = functions_called(lambda: check_parameter_headers(fields, parameters, arguments), of=parse_object)
+    assert (written, checked) == (2, 2)
 
 
 def test_headers_of_parameters_that_no_schema_names_are_ignored() -> None:
