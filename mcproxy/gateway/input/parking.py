@@ -7,6 +7,7 @@ its client is open, so that number and time are bounded here; a parked call neve
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -67,7 +68,11 @@ class Parking:
         self._calls: dict[str, ParkedCall] = {}
         """All calls that were ever parked and are not over, by id; those that were resumed too."""
         self._expiries: dict[str, float] = {}
-        """When each call that is parked now expires, soonest first."""
+        """When each call that is parked now expires."""
+        self._soonest = math.inf
+        """The expiry that `run` waits for."""
+        self._waiting: anyio.CancelScope | None = None
+        """Its wait, which a call that expires sooner cuts short: a reload may have made the time shorter."""
         self._parked = Wakeup()
         self._metrics = metrics
         metrics.parked.set_function(self.__len__)
@@ -160,6 +165,8 @@ class Parking:
         expires = self._clock() + self._limits.park_ttl
         self._expiries[parked_call.id] = expires
         self._parked.notify_all()
+        if expires < self._soonest and self._waiting is not None:
+            self._waiting.cancel()
         return Pause(Parked(parked_call.id, parked_call.round), parked_call.requests, expires)
 
     def _check_room(self, parked_call: ParkedCall) -> None:
@@ -177,11 +184,12 @@ class Parking:
 
     async def _expire(self) -> None:
         while True:
-            soonest = next(iter(self._expiries.values()), None)
-            if soonest is None:
+            self._soonest = min(self._expiries.values(), default=math.inf)
+            if self._soonest == math.inf:
                 await self._parked.wait()
                 continue
-            await self._sleep(max(0.0, soonest - self._clock()))
+            with anyio.CancelScope() as self._waiting:
+                await self._sleep(max(0.0, self._soonest - self._clock()))
             now = self._clock()
             for id in [id for id, expires in self._expiries.items() if expires <= now]:
                 self._end(self._calls[id])

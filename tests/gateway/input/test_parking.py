@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.errors import Reason
+from mcproxy.gateway.component import Reconfiguration
 from mcproxy.gateway.input.parked_call import ParkedCall
 from mcproxy.gateway.input.parking import STOPPED
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from mcproxy.settings import Settings
 from tests.depth import examples
 from tests.fakes.bridging import (
     ACCEPTED,
@@ -119,6 +121,20 @@ async def test_a_call_whose_client_does_not_return_is_cancelled_upstream() -> No
         assert "expired" in refusal(await world.retry(paused, answers_to(paused)))
         assert world.metrics.registry.get_sample_value("mcproxy_parked_ends_total", {"how": "expired"}) == 1
     assert tool.runs == 1
+
+
+async def test_a_shorter_time_of_a_reload_is_that_of_calls_parked_from_then_on() -> None:
+    tool = Tool(asking(roots()))
+    async with bridged(tool, park_ttl=600) as world:
+        await world.asked()
+        await quiet()
+        proxy = {"bridge": {"park_ttl": 60}}
+        world.bridge.reconfigure(Reconfiguration(Settings.model_validate({"proxy": proxy}), {}))
+        await world.asked()
+        await world.time.go_by(60)
+        assert (tool.cancelled, world.parked) == (1, 1)
+        await world.time.go_by(540)
+        assert (tool.cancelled, world.parked) == (2, 0)
 
 
 async def test_each_round_has_its_own_time() -> None:
