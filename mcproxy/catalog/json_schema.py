@@ -264,7 +264,7 @@ def _of_any(known: _Keywords, value: object) -> Iterator[str]:
 
 
 def _of_number(known: _Keywords, value: int | float) -> Iterator[str]:
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         yield "is no number of JSON"
         return
     if known.minimum is not None and value < known.minimum:

@@ -91,6 +91,7 @@ def test_what_is_valid_is_said_to_be(schema: object, value: object) -> None:
         ({"pattern": r"^\d+$"}, "١", r"does not match '^\\d+$'"),
         ({"properties": {"a": {"items": {"maximum": 3}}}}, {"a": [1, 4]}, "'a' item 1 is more than 3"),
         ({"type": "number"}, float("nan"), "is no number of JSON"),
+        ({"type": "integer", "maximum": 1.5}, 10**400, "is more than 1.5"),
     ],
 )
 def test_what_is_wrong_is_said(schema: object, value: object, why: str) -> None:
