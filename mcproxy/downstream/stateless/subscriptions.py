@@ -29,6 +29,7 @@ from mcproxy.downstream.stateless.conversation import Admitted, answer, not_aske
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -172,11 +173,14 @@ def _check_size(caller: Caller) -> None:
 
 
 def _check_entries(members: Params, name: str, most: int, limit: str) -> None:
-    """Raises McpError for a list that is too long even if each entry comes twice, without reading it."""
-    text = bytes(members.get(name, b""))
-    # A text has one quote that no backslash stands before, or two; within it there is none.
-    if text.count(b'"') - text.count(b'\\"') > 4 * most:
-        raise McpError(INVALID_PARAMS, f"{name} names too much for one subscription; at most {most} (limits.{limit})")
+    """Raises McpError for a list that is too long even if each entry comes twice: it is not read."""
+    try:
+        parse_array(members.get(name, b"[]"), 2 * most)
+    except TooMany as error:
+        sentence = f"{name} names too much for one subscription; at most {most} (limits.{limit})"
+        raise McpError(INVALID_PARAMS, sentence) from error
+    except (msgspec.MsgspecError, RecursionError):
+        return  # It is refused as what it is where it is read.
 
 
 def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> None:
