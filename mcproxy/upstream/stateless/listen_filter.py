@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, raw
 from mcproxy.protocol.methods import LISTEN_FLAGS, LISTEN_URIS, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, listened
+
+SPARE: Final = 1000
+"""Names that an acknowledgement may have beside twice those that were asked for: of more, none is read."""
 
 _uris = msgspec.json.Decoder(list[str])
 
@@ -64,9 +68,11 @@ class ListenFilter(msgspec.Struct, frozen=True):
         """The part of this that an acknowledgement honours. A URI may come back spelt otherwise (requirement R63)."""
         try:
             members = parse_object(params.get("notifications", EMPTY_OBJECT))
+            for name, asked in ((LISTEN_URIS, self.uris), (LISTEN_TASKS, self.tasks)):
+                parse_array(members.get(name, b"[]"), 2 * len(asked) + SPARE)
             named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
             tasks = self.tasks.intersection(listened(params))
-        except (InvalidMessage, msgspec.MsgspecError):
+        except (InvalidMessage, msgspec.MsgspecError, RecursionError, TooMany):
             return ListenFilter()
         flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
         return ListenFilter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.upstream.stateless.listen_filter import ListenFilter, announced
+from mcproxy.upstream.stateless.listen_filter import SPARE, ListenFilter, announced
 
 TOOLS = frozenset({"toolsListChanged"})
 
@@ -23,3 +24,18 @@ def test_a_uri_may_be_acknowledged_in_another_spelling() -> None:
 @pytest.mark.parametrize("said", [[], {"resourceSubscriptions": [1]}, {"resourceSubscriptions": "a:1"}])
 def test_an_unreadable_acknowledgement_agrees_to_nothing(said: Any) -> None:
     assert not ListenFilter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)})
+
+
+@pytest.mark.parametrize("member", ["resourceSubscriptions", "taskIds"])
+def test_r78_an_acknowledgement_that_names_far_more_than_was_asked_for_is_not_read(member: str) -> None:
+    asked = ListenFilter(TOOLS, frozenset({"a:1"}), frozenset({"a:1"}))
+    names = ["a:1", *(f"a:{number}" for number in range(2, 100_000))]
+    assert asked.agreed({"notifications": raw({member: names[:SPARE]})}).named
+    params = {"notifications": raw({member: names})}
+    tracemalloc.start()
+    try:
+        assert not asked.agreed(params)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(params["notifications"])
