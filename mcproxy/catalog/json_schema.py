@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain, combinations
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 import re2
@@ -106,10 +107,11 @@ def value_flaw(schema: object, value: object, root: object) -> str | None:
 def pointed_to(root: object, reference: str) -> object:
     """What a reference within one document (`#/$defs/node`) is to. Raises KeyError where there is no such thing.
 
-    Anchors (`#node`) are not looked for.
+    Anchors (`#node`) are not looked for. A pointer is percent-encoded there (RFC 6901, section 6).
     """
-    start, *parts = reference.split("/")
-    if start != "#":
+    mark, pointer = reference[:1], unquote(reference[1:])
+    start, *parts = pointer.split("/")
+    if mark != "#" or start:
         raise KeyError(reference)
     found = root
     for part in parts:

@@ -203,3 +203,10 @@ def test_a_reference_to_nothing_in_the_document_is_none_to_its_root(reference: s
     with pytest.raises(KeyError):
         pointed_to({"$defs": {"a": True}}, reference)
     assert pointed_to({"$defs": {"a/~": True}}, "#/$defs/a~1~0") is True
+
+
+def test_a_reference_is_percent_encoded() -> None:
+    root = {"$defs": {"a b": {"type": "string"}, "a%20b": True}}
+    assert pointed_to(root, "#/$defs/a%20b") == {"type": "string"}
+    assert pointed_to(root, "#/%24defs/a%2520b") is True
+    assert value_flaw({"$ref": "#/$defs/a%20b"}, 1, root) == "is not of type string"
