@@ -42,6 +42,8 @@ MAX_MEMBERS: Final = 1024
 """Members of an object whose first level is read: `params`, `result`, `_meta` and their like."""
 MAX_BATCH: Final = 1000
 """Messages of a batch."""
+MAX_EXACT: Final = 2**53
+"""The largest integer up to which a float tells each from the next."""
 
 _MANY_MEMBERS_AT: Final = 4 * MAX_MEMBERS
 """Bytes of the shortest object with more than MAX_MEMBERS members: `"":1,` and so on, with a few keys alike."""
@@ -142,6 +144,7 @@ _plain = msgspec.json.Decoder(_Plain)
 _envelope = msgspec.json.Decoder(_Envelope)
 _object = msgspec.json.Decoder(Params)
 _id = msgspec.json.Decoder(RequestId)
+_number = msgspec.json.Decoder(float)
 _text = msgspec.json.Decoder(str)
 _error = msgspec.json.Decoder(_Error)
 _encoder = msgspec.json.Encoder()
@@ -262,12 +265,26 @@ def parse_text(data: bytes | Raw) -> str | None:
 
 
 def parse_id(data: bytes | Raw) -> RequestId | None:
-    """The request id or progress token that `data` encodes, its type kept, or None."""
+    """The request id or progress token that `data` encodes, its type kept, or None.
+
+    `1.0` is the integer 1, as in the schema of MCP: an integer of JSON Schema is any number without a fractional part,
+    and libraries that keep numbers as floats send back so what they got as `1`.
+    """
     try:
         id: RequestId = _id.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return None
+    except msgspec.MsgspecError:
+        return _whole(data)
     return id
+
+
+def _whole(data: bytes | Raw) -> int | None:
+    try:
+        number = _number.decode(data)
+    except msgspec.MsgspecError:
+        return None
+    return int(number) if number.is_integer() and abs(number) <= MAX_EXACT else None
 
 
 def encode(message: Message) -> bytes:

@@ -130,6 +130,20 @@ def test_an_id_of_any_number_of_digits_is_read_or_refused(digits: int) -> None:
     assert parse_message(encode(message)) == message
 
 
+@pytest.mark.parametrize(
+    ("spelling", "id"), [(b"1.0", 1), (b"-7.0", -7), (b"12e1", 120), (b"9007199254740992.0", 2**53)]
+)
+def test_an_id_that_is_whole_is_an_integer_however_it_is_spelled(spelling: bytes, id: int) -> None:
+    assert parse_id(spelling) == id
+    assert parse_message(b'{"jsonrpc":"2.0","id":%s,"result":{}}' % spelling) == Response(id, {})
+    assert type(parse_id(spelling)) is int
+
+
+@pytest.mark.parametrize("spelling", [b"1.5", b"1e300", b"-1e16", b"9007199254740994.0", b"true", b"[1]", b'"1.0'])
+def test_what_no_float_tells_exactly_is_no_id(spelling: bytes) -> None:
+    assert parse_id(spelling) is None
+
+
 def test_of_a_member_that_comes_twice_one_is_read_and_that_one_alone_is_sent_on() -> None:
     message = parse_message(
         b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/call","params":{"name":"a","name":"b"}}'
