@@ -195,11 +195,14 @@ def undressed(result: Params) -> Params:
     """`result` as the handshake eras know it: without its type, its caching and the name of its server.
 
     One that does not say its type is of those eras already. Structured content that is no object is left out: those
-    eras have none (2025-11-25, schema, CallToolResult).
+    eras have none (2025-11-25, schema, CallToolResult). Where it is all that the result says, it is said as text.
     """
     structured = result.get(STRUCTURED)
     if structured is not None and not is_object(structured):
         result = {key: value for key, value in result.items() if key != STRUCTURED}
+        if not bytes(result.get(CONTENT, b"")).strip(b"[] \t\r\n"):
+            # tools, Structured Content: servers "SHOULD also return the serialized JSON in a TextContent block".
+            result[CONTENT] = raw([{"type": "text", "text": bytes(structured).decode()}])
     if "resultType" not in result:
         return result
     rest = result.copy()
@@ -212,6 +215,7 @@ def undressed(result: Params) -> Params:
     return {**rest, META: raw(meta)} if meta else rest
 
 
+CONTENT: Final = "content"
 STRUCTURED: Final = "structuredContent"
 _OF_EVERY_RESULT: Final = ("resultType", TTL, SCOPE)
 

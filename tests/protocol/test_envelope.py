@@ -10,6 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.protocol.envelope import (
+    STRUCTURED,
     Envelope,
     InvalidEnvelope,
     check_version,
@@ -176,9 +177,17 @@ def test_a_result_loses_what_the_handshake_eras_do_not_say_and_keeps_the_rest() 
 def test_structured_content_that_is_no_object_never_reaches_a_handshake_client(
     structured: bytes, kind: dict[str, object]
 ) -> None:
-    assert undressed({**first_level({**kind, "content": []}), "structuredContent": Raw(structured)}) == first_level(
-        {"content": []}
-    )
+    content = {"content": [{"type": "text", "text": "as text"}]}
+    assert undressed({**first_level({**kind, **content}), STRUCTURED: Raw(structured)}) == first_level(content)
+
+
+@pytest.mark.parametrize("structured", ["[1, {}]", '"\u00e9"', "7", "null", "true"])
+@pytest.mark.parametrize("content", [{}, {"content": []}])
+def test_structured_content_that_is_all_there_is_reaches_a_handshake_client_as_text(
+    structured: str, content: dict[str, object]
+) -> None:
+    result = undressed({**first_level({"resultType": "complete", **content}), STRUCTURED: Raw(structured.encode())})
+    assert result == first_level({"content": [{"type": "text", "text": structured}]})
 
 
 @pytest.mark.parametrize(
