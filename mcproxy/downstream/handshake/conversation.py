@@ -26,7 +26,7 @@ from mcproxy.downstream.io.inbound import is_initialize
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import META, undressed, without_hop_meta
-from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
+from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, Era, negotiate
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -61,7 +61,9 @@ from mcproxy.protocol.methods import (
 )
 
 _CALLS: Final = frozenset(
-    row.name for row in METHODS.values() if not row.notification and row.answerer is not Answerer.EDGE
+    row.name
+    for row in METHODS.values()
+    if not row.notification and row.answerer is not Answerer.EDGE and row.era is not Era.STATELESS
 )
 
 

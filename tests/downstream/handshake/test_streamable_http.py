@@ -554,7 +554,10 @@ async def test_a_notification_that_is_a_call_reaches_the_core_and_a_request_with
         assert methods == ["server/discover", "notifications/roots/list_changed", "tools/list"]
 
 
-@pytest.mark.parametrize("method", ["nonsense", "notifications/roots/list_changed", "subscriptions/listen"])
+@pytest.mark.parametrize(
+    "method",
+    ["nonsense", "notifications/roots/list_changed", "subscriptions/listen", "server/discover", "tasks/update"],
+)
 async def test_a_method_that_is_none_here_is_not_found(method: str) -> None:
     async with served() as gateway, client_of(gateway) as client:
         await client.open()
