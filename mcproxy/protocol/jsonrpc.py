@@ -201,7 +201,8 @@ def _read_closely(data: bytes | Raw) -> Message:
         raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
     if envelope.method is not UNSET:
         return _read_call(envelope, id)
-    if envelope.error is not UNSET:
+    # Some servers write null for the one of both that they leave out, as JSON-RPC 1.0 wanted it.
+    if envelope.error is not UNSET and (envelope.result is UNSET or bytes(envelope.error) != b"null"):
         return ErrorResponse(id, _read_error(envelope.error, id))
     if envelope.result is UNSET:
         raise InvalidMessage(INVALID_REQUEST, 'a message needs one of "method", "result" and "error"', id)

@@ -144,6 +144,18 @@ def test_what_no_float_tells_exactly_is_no_id(spelling: bytes) -> None:
     assert parse_id(spelling) is None
 
 
+def test_of_result_and_error_the_one_that_is_null_is_left_out() -> None:
+    assert parse_message(b'{"jsonrpc":"2.0","id":1,"result":{},"error":null}') == Response(1, {})
+    error = ErrorResponse(1, ErrorObject(-32603, "no"))
+    assert parse_message(b'{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":-32603,"message":"no"}}') == error
+
+
+@pytest.mark.parametrize("parts", [b'"error":null', b'"result":null', b'"result":null,"error":null'])
+def test_an_answer_in_which_all_is_null_says_nothing(parts: bytes) -> None:
+    refused = refusal(b'{"jsonrpc":"2.0","id":1,%s}' % parts)
+    assert (refused.code, refused.id, refused.is_answer) == (INVALID_REQUEST, 1, True)
+
+
 def test_of_a_member_that_comes_twice_one_is_read_and_that_one_alone_is_sent_on() -> None:
     message = parse_message(
         b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/call","params":{"name":"a","name":"b"}}'
