@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests import scheduling
@@ -14,6 +17,8 @@ DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_differe
     ("one", "other", "together"),
     [
         ("tests/system/test_matrix.py::test_a[x]", "tests/system/test_matrix.py::test_b[y]", True),
+        ("tests/system/test_hooks.py::test_a[x]", "tests/system/test_hooks.py::test_b", True),
+        ("tests/system/test_hooks.py::test_a[x]", "tests/system/test_skills.py::test_a", False),
         ("tests/docs/test_claims.py::test_a", "tests/test_names.py::test_b", True),
         ("tests/docs/test_claims.py::test_a", "tests/docs/test_examples.py::test_b", False),
         (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[git-python1-sse]", True),
@@ -23,6 +28,17 @@ DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_differe
 )
 def test_tests_are_of_one_group_where_they_share(one: str, other: str, together: bool) -> None:
     assert (group_of(one) == group_of(other)) is together
+
+
+def test_modules_whose_tests_share_a_fixture_have_groups() -> None:
+    tests = Path(__file__).parent
+    texts = {path.relative_to(tests.parent): path.read_text() for path in tests.rglob("test_*.py")}
+    sharing = {
+        path: text for path, text in texts.items() if '(scope="module")' in text and path.stem != Path(__file__).stem
+    }
+    assert len(sharing) > 5
+    for path, text in sharing.items():
+        assert any(group_of(f"{path}::{name}[a-b-c]") for name in re.findall(r"def (test_\w+)", text)), path
 
 
 def test_a_test_that_shares_nothing_is_of_no_group() -> None:
