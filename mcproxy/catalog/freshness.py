@@ -19,7 +19,7 @@ class Freshness(msgspec.Struct, frozen=True):
     asked: float
     """When the list was requested."""
     until: float | None = None
-    """None where the upstream gave no TTL: then only notifications say that the list changed."""
+    """When its TTL has passed; None where the upstream gave none."""
     public: bool = False
 
     def left(self, now: float) -> float:

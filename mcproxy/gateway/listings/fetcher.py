@@ -67,6 +67,9 @@ LONGEST_PAUSE: Final = 1.0
 SOONEST_AGAIN: Final = 1.0
 """Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
 
+ASSUMED_TTL: Final = 60.0
+"""Seconds after which the time of a list is over whose upstream gives no TTL, and does not announce its changes."""
+
 
 class ListFetcher(Component):
     """Fetches lists that are unknown, were changed, or whose time is over; `known` and `fresh` wait for that."""
@@ -465,10 +468,13 @@ class ListFetcher(Component):
         return upstream is not None and upstream.status.state is LinkState.CONNECTING
 
     def _is_outdated(self, key: ListKey) -> bool:
-        """Whether a list has outlived its `ttlMs`, its changes are not announced, and its last fetch did not fail."""
+        """Whether a list has outlived its TTL, its changes are not announced, and its last fetch did not fail."""
         freshness, now = self._catalogue.known.freshness(*key), self._now()
-        over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
-        return over and not self._announces_changes(key) and key not in self._failures
+        if freshness is DOUBTFUL or self._announces_changes(key) or key in self._failures:
+            return False
+        if freshness.until is None:
+            return now >= freshness.asked + ASSUMED_TTL
+        return freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
 
 
 def _gone(link: LinkKey) -> Failed:

@@ -214,7 +214,10 @@ class UpstreamSettings(Section):
     timeouts: UpstreamTimeouts = UpstreamTimeouts()
     """How long this upstream may take."""
     list_poll: SecondsOrNone = 0
-    """Interval at which its lists are fetched to detect changes, if it does not announce them; 0 for never."""
+    """Interval at which its lists are fetched to detect changes, if it does not announce them.
+
+    With 0 they are fetched anew only when a client asks for them: once their `ttlMs` is over, or a minute without one.
+    """
     max_in_flight: Positive = 256
     """Calls at once; one more is answered `busy`."""
     max_in_flight_per_principal: Positive | None = None

@@ -447,6 +447,21 @@ async def test_r36_a_list_that_is_over_is_fetched_anew_before_it_is_served() -> 
         assert h["a"].count("tools/list") == 2
 
 
+async def test_a_list_without_a_ttl_is_fetched_anew_after_a_minute_for_who_asks_where_no_change_is_announced() -> None:
+    told = FakeUpstream("b", tools={"listChanged": True})
+    told.lists[Kind.TOOLS] = [tool("told")]
+    async with house(offering("a", "x"), told) as h:
+        await h.ready()
+        h["a"].lists[Kind.TOOLS] = h["b"].lists[Kind.TOOLS] = [tool("y")]
+        h.clock.now += 59
+        assert await h.listed(Kind.TOOLS) == ["a__x", "b__told"]
+        h.clock.now += 1
+        assert h["a"].count("tools/list") == 1
+        assert await h.listed(Kind.TOOLS) == ["a__y", "b__told"]
+        assert await h.listed(Kind.TOOLS) == ["a__y", "b__told"]
+        assert [h[name].count("tools/list") for name in "ab"] == [2, 1]
+
+
 async def test_a_list_that_is_over_is_served_as_it_is_where_its_upstream_would_say_that_it_changed() -> None:
     async with house(lasting(60, listChanged=True)) as h:
         await h.ready()
