@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from mcproxy.call.calls import Complete, InputRequired
 from mcproxy.call.clients import InputRequest
@@ -34,6 +35,7 @@ PIXEL = {
 }
 
 Scheme = Literal["light", "dark"]
+Browsing = Callable[..., AbstractAsyncContextManager[tuple[Site, Page]]]
 
 
 def chromium() -> str:
@@ -53,21 +55,33 @@ def asking() -> InputRequired:
 
 
 @asynccontextmanager
-async def browsing(scheme: Scheme = "light", width: int = 1200) -> AsyncIterator[tuple[Site, Page]]:
-    path = chromium()
-    async with site() as ui, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=0)
-        context = await browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+async def page_in(browser: Browser, scheme: Scheme = "light", width: int = 1200) -> AsyncIterator[tuple[Site, Page]]:
+    """A site of its own, and a window in which no page was opened."""
+    async with (
+        site() as ui,
+        await browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800}) as context,
+    ):
         context.set_default_timeout(0)  # how soon a busy machine has drawn a page is not what is tested
-        page = await context.new_page()
-        try:
-            yield ui, page
-        finally:
-            await browser.close()
+        yield ui, await context.new_page()
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """The browser outlives a test, and so does the loop in which it was started."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def browsing(anyio_backend: str) -> AsyncIterator[Browsing]:
+    path = chromium()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=0)
+        yield partial(page_in, browser)
+        await browser.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme: Scheme) -> None:
+async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(browsing: Browsing, scheme: Scheme) -> None:
     async with browsing(scheme) as (ui, page):
         complaints: list[str] = []
         ui.gateway.refused_reload = REFUSED
@@ -85,7 +99,7 @@ async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme:
         assert complaints == []
 
 
-async def test_a_question_and_a_result_with_an_image_are_accessible_and_fit_a_phone() -> None:
+async def test_a_question_and_a_result_with_an_image_are_accessible_and_fit_a_phone(browsing: Browsing) -> None:
     async with browsing(width=390) as (ui, page):
         for ui.gateway.outcome in (asking(), Complete(first_level({"content": [PIXEL, PIXEL]}))):
             await page.goto(f"{ui.url}/ui/catalogue/tool?key=odd__echo")
@@ -97,7 +111,7 @@ async def test_a_question_and_a_result_with_an_image_are_accessible_and_fit_a_ph
             assert await page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
+async def test_nothing_of_a_page_is_wider_than_a_phone(browsing: Browsing) -> None:
     async with browsing(width=390) as (ui, page):
         ui.gateway.refused_reload = REFUSED
         make_calls(ui.gateway)
@@ -108,7 +122,7 @@ async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1200])
-async def test_cards_hold_their_figures(width: int) -> None:
+async def test_cards_hold_their_figures(browsing: Browsing, width: int) -> None:
     async with browsing(width=width) as (ui, page):
         make_calls(ui.gateway)
         identity = ServerIdentity(Era.STATELESS, "2026-07-28", {})
@@ -119,7 +133,7 @@ async def test_cards_hold_their_figures(width: int) -> None:
             assert (path, await page.evaluate(f"{wide}.map((one) => one.textContent)")) == (path, [])
 
 
-async def test_a_tool_is_called_by_keyboard_alone() -> None:
+async def test_a_tool_is_called_by_keyboard_alone(browsing: Browsing) -> None:
     async with browsing() as (ui, page):
         await page.goto(f"{ui.url}/ui/catalogue/tool?key=odd__echo")
         await page.keyboard.press("Tab")
@@ -134,7 +148,7 @@ async def test_a_tool_is_called_by_keyboard_alone() -> None:
         assert bytes(call.params["arguments"]) == b'{"text":"hello"}'
 
 
-async def test_a_question_in_the_middle_of_a_call_is_answered_by_keyboard_alone() -> None:
+async def test_a_question_in_the_middle_of_a_call_is_answered_by_keyboard_alone(browsing: Browsing) -> None:
     async with browsing() as (ui, page):
         ui.gateway.outcome = asking()
         await page.goto(f"{ui.url}/ui/catalogue/tool?key=odd__echo")
@@ -154,7 +168,7 @@ async def test_a_question_in_the_middle_of_a_call_is_answered_by_keyboard_alone(
         assert json.loads(bytes(second.params["inputResponses"])) == {"one": {"action": "accept", "content": {"n": 3}}}
 
 
-async def test_a_server_is_restarted_and_the_catalogue_is_searched_by_keyboard_alone() -> None:
+async def test_a_server_is_restarted_and_the_catalogue_is_searched_by_keyboard_alone(browsing: Browsing) -> None:
     async with browsing() as (ui, page):
         await page.goto(f"{ui.url}/ui/servers/odd")
         while await page.evaluate("document.activeElement.textContent") != "Restart":
@@ -171,7 +185,7 @@ async def test_a_server_is_restarted_and_the_catalogue_is_searched_by_keyboard_a
         assert "q=echo" in page.url
 
 
-async def test_what_passes_is_shown_as_it_passes() -> None:
+async def test_what_passes_is_shown_as_it_passes(browsing: Browsing) -> None:
     async with browsing() as (ui, page):
         await page.goto(f"{ui.url}/ui/live")
         await page.get_by_text("Watching.").wait_for()
@@ -181,7 +195,7 @@ async def test_what_passes_is_shown_as_it_passes() -> None:
         assert not await page.get_by_text("<b>the child exited</b>").is_visible()
 
 
-async def test_a_page_that_is_looked_at_renews_itself() -> None:
+async def test_a_page_that_is_looked_at_renews_itself(browsing: Browsing) -> None:
     async with browsing() as (ui, page):
         await page.clock.install()
         await page.goto(f"{ui.url}/ui")
@@ -191,7 +205,7 @@ async def test_a_page_that_is_looked_at_renews_itself() -> None:
         await page.get_by_role("cell", name="7", exact=True).wait_for()
 
 
-async def test_an_open_table_stays_open_when_the_page_renews_itself() -> None:
+async def test_an_open_table_stays_open_when_the_page_renews_itself(browsing: Browsing) -> None:
     async with browsing() as (ui, page):
         await page.clock.install()
         await page.goto(f"{ui.url}/ui")
