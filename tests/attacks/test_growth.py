@@ -335,13 +335,14 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
         if module.name.endswith("__main__"):
             continue
         loaded = importlib.import_module(module.name)
+        found = {name: value for name, value in vars(loaded).items() if isinstance(value, re.Pattern)}
+        if not found:
+            continue
         used: dict[str, set[str]] = {}
         for node in ast.walk(ast.parse(inspect.getsource(loaded))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 used.setdefault(node.value.id, set()).add(node.attr)
-        for name, value in vars(loaded).items():
-            if isinstance(value, re.Pattern) and name in used:
-                yield f"{module.name}.{name}", value, used[name]
+        yield from ((f"{module.name}.{name}", value, used[name]) for name, value in found.items() if name in used)
 
 
 def pumped(pattern: str) -> Iterator[str]:
