@@ -113,9 +113,13 @@ class Cast:
     replicas: int = 1
     """Gateways behind nginx, with a real Redis; their children run at one of them (`placement: one`)."""
 
+    def met_by(self, *players: Player) -> list[Cell]:
+        """The cells that any of these players meets."""
+        return list(dict.fromkeys(cell for player, cell in self.pairs if player in players))
+
     @property
-    def cells(self) -> list[Cell]:
-        return list(dict.fromkeys(cell for _, cell in self.pairs))
+    def players(self) -> list[Player]:
+        return list(dict.fromkeys(player for player, _ in self.pairs))
 
     def reason(self, behaviour: str, player: Player, cell: Cell) -> str | None:
         """Why a player cannot have a behaviour of a cell here, or None."""
@@ -464,14 +468,17 @@ class Stages:
 
 @dataclass
 class Stage:
-    """One gateway with every server of a cast behind it for the players over HTTP, one after another. Those over stdio
-    start a gateway each, with the same servers behind it, as far as these speak HTTP.
+    """One gateway for the players over HTTP, one after another, with every server that one of them meets behind it.
+    Those over stdio start a gateway each, with the servers that they meet; such as speak HTTP are the same for all.
     """
 
     cast: Cast
     clients: Clients
-    transports: dict[str, Json]
-    """What a script says of how to connect, by the player's transport."""
+    ways: dict[str, Json]
+    """How to connect to the gateway that runs, by the player's transport."""
+    folder: Path
+    behind_stdio: dict[Cell, Json] = field(default_factory=dict)
+    """The settings of each server that a player over stdio meets."""
     _transcripts: dict[Player, Transcript | str] = field(default_factory=dict)
     _clear_at: float = 0.0
     """When no cancelled call of an earlier player can have caused a message, by the event loop's clock."""
@@ -482,16 +489,22 @@ class Stage:
         stack.push_async_callback(clients.aclose)
         if cast.replicas > 1:
             url = await replicated(stack, folder, cast)
-            return cls(cast, clients, {"http": {"kind": "http", "url": f"{url}/mcp"}})
-        running = await stack.enter_async_context(gateway(folder, await settings(cast.cells, stack)))
-        (folder / "stdio").mkdir()
-        file = write(folder / "stdio", await settings(cast.cells, stack))
-        ways: dict[str, Json] = {
-            "http": {"url": f"{running.url}/mcp"},
-            "sse": {"url": f"{running.url}/sse"},
-            "stdio": {"command": command(file, "--stdio")},
-        }
-        return cls(cast, clients, {transport: {"kind": transport, **way} for transport, way in ways.items()})
+            return cls(cast, clients, {"http": {"url": f"{url}/mcp"}}, folder)
+        alone = [player for player in cast.players if player.transport == "stdio"]
+        together = [player for player in cast.players if player.transport != "stdio"]
+        behind = {str(cell): one for cell, one in (await settings(cast.met_by(*together), stack)).items()}
+        running = await stack.enter_async_context(gateway(folder, configuration(behind, list_wait=60)))
+        ways: dict[str, Json] = {"http": {"url": f"{running.url}/mcp"}, "sse": {"url": f"{running.url}/sse"}}
+        return cls(cast, clients, ways, folder, await settings(cast.met_by(*alone), stack))
+
+    def _transport(self, player: Player) -> Json:
+        """What a script says of how to connect."""
+        if player.transport in self.ways:
+            return {"kind": player.transport, **self.ways[player.transport]}
+        folder = self.folder / str(player)
+        folder.mkdir(exist_ok=True)
+        upstreams = {str(cell): self.behind_stdio[cell] for cell in self.cast.met_by(player)}
+        return {"kind": "stdio", "command": command(write(folder, configuration(upstreams, list_wait=60)), "--stdio")}
 
     async def transcript(self, player: Player) -> Transcript:
         """What `player` met; played once for all tests, which all fail by its failure."""
@@ -506,7 +519,7 @@ class Stage:
         return found
 
     async def _play(self, player: Player) -> Transcript:
-        cells = [cell for met, cell in self.cast.pairs if met == player]
+        cells = self.cast.met_by(player)
         parts = [
             (cell, behaviour, steps(cell))
             for cell, (behaviour, steps) in product(cells, BEHAVIOURS.items())
@@ -520,7 +533,7 @@ class Stage:
             opening.append(at_level("info"))
         script = {
             "mode": MODES[player.era],
-            "transport": self.transports[player.transport],
+            "transport": self._transport(player),
             "answers": ANSWERS,
             "steps": opening + [step for *_, steps in parts for step in steps],
         }
@@ -544,7 +557,7 @@ class Stage:
         """
         again = {
             "mode": MODES[player.era],
-            "transport": self.transports[player.transport],
+            "transport": self._transport(player),
             "answers": ANSWERS,
             "steps": [{"do": "tools/list"}, *BEHAVIOURS["progress"](cell)],
         }
@@ -562,8 +575,8 @@ async def replicated(stack: AsyncExitStack, folder: Path, cast: Cast) -> str:
     stack.callback(redis.stop)
     await redis.start()
     upstreams = {
-        str(cell): {**await upstream(cell, stack), **({"placement": "one"} if cell.transport == "stdio" else {})}
-        for cell in cast.cells
+        str(cell): {**one, **({"placement": "one"} if cell.transport == "stdio" else {})}
+        for cell, one in (await settings(cast.met_by(*cast.players), stack)).items()
     }
     running = await stack.enter_async_context(
         cluster(folder, upstreams, redis.url, size=cast.replicas, list_wait=60, ends_well=False)
@@ -571,9 +584,9 @@ async def replicated(stack: AsyncExitStack, folder: Path, cast: Cast) -> str:
     return running.url
 
 
-async def settings(cells: list[Cell], stack: AsyncExitStack) -> Json:
-    """A configuration with every cell's server, for one gateway at a time: servers tell no other of a changed list."""
-    return configuration({str(cell): await upstream(cell, stack) for cell in cells}, list_wait=60)
+async def settings(cells: list[Cell], stack: AsyncExitStack) -> dict[Cell, Json]:
+    """The settings of each cell's server, for one gateway at a time: servers tell no other of a changed list."""
+    return {cell: await upstream(cell, stack) for cell in cells}
 
 
 async def upstream(cell: Cell, stack: AsyncExitStack) -> Json:
