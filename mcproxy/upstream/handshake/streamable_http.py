@@ -53,7 +53,7 @@ SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"
 LAST_EVENT: Final = "Last-Event-ID"
 MAX_RESUMPTIONS: Final = 5
-"""Resumptions of one response stream in a row that bring nothing."""
+"""Resumptions of one response stream in a row that bring nothing, of a server that did not ask to be polled."""
 STABLE_AFTER: Final = 5.0
 """Seconds that a listening stream must have lasted to be reopened without more delay than at first."""
 SHORTEST_POLL: Final = 0.1
@@ -226,7 +226,10 @@ class _Streamable:
         return position
 
     async def _resume(self, id: RequestId, position: Position) -> None:
-        """Resumes a stream that ended before its answer. Raises PeerGone where that is not possible (R5)."""
+        """Resumes a stream that ended before its answer. Raises PeerGone where that is not possible (R5).
+
+        A server that names the time for it is polled for as long as the call may last.
+        """
         failures = 0
         while not self._conversation.settled(id):
             if position.last_id is None or failures > MAX_RESUMPTIONS:
@@ -239,7 +242,9 @@ class _Streamable:
                 reached = await self._follow(response, id, position)
             finally:
                 response.finish(reusable=self._conversation.is_answered(id))
-            failures = failures + 1 if reached.last_id == position.last_id else 0
+            # transports, 2025-11-25: after a `retry`, "the client SHOULD then 'poll' the SSE stream".
+            is_news = reached.last_id != position.last_id or reached.retry is not None
+            failures = 0 if is_news else failures + 1
             position = reached
 
     async def _listen(self) -> None:

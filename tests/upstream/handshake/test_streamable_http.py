@@ -16,7 +16,7 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired, UpstreamChanged
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import UpstreamSettings
-from mcproxy.upstream.handshake.streamable_http import Position, session_is_lost
+from mcproxy.upstream.handshake.streamable_http import MAX_RESUMPTIONS, Position, session_is_lost
 from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
 from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, UNREADABLE, FakeClient, answering, failure, request, running, tool, value
@@ -314,6 +314,29 @@ async def test_a_stream_with_event_ids_is_resumed_where_it_stopped() -> None:
     async with serving(FakeStreamable({"polled": polled}, on_get)) as url, running(at(url)) as it:
         assert value(await it.upstream(tool("polled"))) == "at last"
     assert resumed == ["e1", "e2"]
+    assert len(pending) == 1
+
+
+async def test_a_server_that_asks_to_be_polled_is_polled_until_it_answers() -> None:
+    pending: list[Message] = []
+    resumed: list[str] = []
+
+    async def polled(_: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
+        pending.append(message)
+        return await events(http, b"id: e1\nretry: 10\ndata:\n\n")
+
+    async def on_get(http: web.Request) -> web.StreamResponse:
+        last = http.headers.get("Last-Event-ID")
+        if last is None:
+            return web.Response(status=405)
+        resumed.append(last)
+        if len(resumed) < 2 * MAX_RESUMPTIONS:
+            return await events(http)
+        return await events(http, event(result(pending[0], "at last")))
+
+    async with serving(FakeStreamable({"polled": polled}, on_get)) as url, running(at(url)) as it:
+        assert value(await it.upstream(tool("polled"))) == "at last"
+    assert resumed == 2 * MAX_RESUMPTIONS * ["e1"]
     assert len(pending) == 1
 
 
