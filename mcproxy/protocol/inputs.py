@@ -13,7 +13,15 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, object_or_empty, parse_object, parse_text
+from mcproxy.protocol.jsonrpc import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    InvalidMessage,
+    Params,
+    object_or_empty,
+    parse_object,
+    parse_text,
+)
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.protocol.tasks import EXTENSIONS
 
@@ -71,6 +79,14 @@ def missing_capabilities(declared: Params, method: str, params: Params) -> Capab
     # elicitation, Capabilities: an empty object declares forms alone.
     missing = [f for f in _features(capability, params) if f not in features and (f != _IMPLIED or features)]
     return {capability: {feature: {} for feature in missing}} if missing else {}
+
+
+def refusal_code(declared: Params, method: str) -> int:
+    """The error code by which a client that `declared` its capabilities refuses a request that needs others.
+
+    It has no such method (2025-11-25, roots, Error Handling), or not in this mode (elicitation, Error Handling).
+    """
+    return INVALID_PARAMS if INPUT_CAPABILITIES.get(method) in declared else METHOD_NOT_FOUND
 
 
 def merged(one: Capabilities, other: Capabilities) -> Capabilities:

@@ -14,7 +14,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
-from mcproxy.protocol.inputs import missing_capabilities, named
+from mcproxy.protocol.inputs import missing_capabilities, named, refusal_code
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -68,7 +68,7 @@ def check_declared(caller: Caller, request: InputRequest) -> None:
     missing = missing_capabilities(caller.capabilities, request.method, request.params)
     if missing:
         sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
-        raise McpError(INVALID_REQUEST, sentence)
+        raise McpError(refusal_code(caller.capabilities, request.method), sentence)
 
 
 class NoClient:

@@ -23,7 +23,15 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.bounded_queue import BoundedQueue
-from mcproxy.protocol.inputs import INPUT_RESPONSES, Capabilities, check_answer, merged, missing_capabilities, named
+from mcproxy.protocol.inputs import (
+    INPUT_RESPONSES,
+    Capabilities,
+    check_answer,
+    merged,
+    missing_capabilities,
+    named,
+    refusal_code,
+)
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INVALID_PARAMS,
@@ -132,7 +140,7 @@ class DeclaredCapabilities:
         if missing:
             self._missing = merged(self._missing, missing)
             sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
-            raise McpError(INVALID_REQUEST, sentence)
+            raise McpError(refusal_code(self._declared, request.method), sentence)
 
     def explained(self, outcome: Outcome) -> Outcome:
         """The outcome; where the upstream refuses the call after such a question, what was not declared (-32021)."""

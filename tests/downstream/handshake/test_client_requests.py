@@ -10,7 +10,7 @@ from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.downstream.handshake.client_requests import ask, check_declared
 from mcproxy.pending_requests import PeerGone, PendingRequests
-from mcproxy.protocol.jsonrpc import Message, Notification, Request, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Message, Notification, Request, raw
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -31,33 +31,34 @@ SAMPLE_WITH_TOOLS = question("sampling/createMessage", tools=[])
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "request_", "may"),
+    ("capabilities", "request_", "code"),
     [
-        ({}, FORM, False),
-        ({"elicitation": {}}, FORM, True),
-        ({"elicitation": {"form": {}}}, FORM, True),
-        ({"elicitation": {"url": {}}}, FORM, False),
-        ({"elicitation": {}}, URL, False),
-        ({"elicitation": {"url": {}}}, URL, True),
-        ({"sampling": {}}, SAMPLE, True),
-        ({"sampling": {}}, SAMPLE_WITH_TOOLS, False),
-        ({"sampling": {"tools": {}}}, SAMPLE_WITH_TOOLS, True),
-        ({"roots": {}}, SAMPLE, False),
-        ({"roots": {}}, question("roots/list"), True),
-        ({"anything": {}}, question("anything/else"), False),
-        ({"extensions": {"io.x/novel": {}}}, question("novel/ask"), True),
-        ({"extensions": {"io.x/novel": {}}}, question("tools/call"), False),
-        ({"extensions": {"io.modelcontextprotocol/ui": {}}}, question("novel/ask"), False),
+        ({}, FORM, METHOD_NOT_FOUND),
+        ({"elicitation": {}}, FORM, None),
+        ({"elicitation": {"form": {}}}, FORM, None),
+        ({"elicitation": {"url": {}}}, FORM, INVALID_PARAMS),
+        ({"elicitation": {}}, URL, INVALID_PARAMS),
+        ({"elicitation": {"url": {}}}, URL, None),
+        ({"sampling": {}}, SAMPLE, None),
+        ({"sampling": {}}, SAMPLE_WITH_TOOLS, INVALID_PARAMS),
+        ({"sampling": {"tools": {}}}, SAMPLE_WITH_TOOLS, None),
+        ({"roots": {}}, SAMPLE, METHOD_NOT_FOUND),
+        ({"roots": {}}, question("roots/list"), None),
+        ({"anything": {}}, question("anything/else"), METHOD_NOT_FOUND),
+        ({"extensions": {"io.x/novel": {}}}, question("novel/ask"), None),
+        ({"extensions": {"io.x/novel": {}}}, question("tools/call"), METHOD_NOT_FOUND),
+        ({"extensions": {"io.modelcontextprotocol/ui": {}}}, question("novel/ask"), METHOD_NOT_FOUND),
     ],
 )
 def test_a_client_is_asked_what_it_declared_and_nothing_else(
-    capabilities: dict[str, object], request_: InputRequest, may: bool
+    capabilities: dict[str, object], request_: InputRequest, code: int | None
 ) -> None:
-    if may:
+    if code is None:
         check_declared(caller(capabilities), request_)
         return
-    with pytest.raises(McpError, match="did not declare"):
+    with pytest.raises(McpError, match="did not declare") as refusal:
         check_declared(caller(capabilities), request_)
+    assert refusal.value.code == code
 
 
 async def test_a_question_that_stays_unanswered_is_given_up_and_taken_back() -> None:

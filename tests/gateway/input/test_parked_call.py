@@ -14,7 +14,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.gateway.input.parked_call import TRANSITIONS, ParkedCall, ParkedCallEvent, ParkedCallState
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, Params, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, row_of
 from mcproxy.settings import BridgeSettings
 from tests.fakes.bridging import (
@@ -216,7 +216,7 @@ async def test_a_retry_that_declares_less_is_asked_no_more_than_that() -> None:
         paused = await world.asked()
         answers = {key: SAMPLED for key, request in paused.requests.items() if request == sampling()}
         outcome = await world.retry(paused, answers, capabilities={"sampling": {}})
-    assert answers_in(outcome) == [None, INVALID_REQUEST]
+    assert answers_in(outcome) == [None, METHOD_NOT_FOUND]
 
 
 async def test_a_question_that_the_upstream_takes_back_is_not_asked() -> None:
