@@ -59,6 +59,7 @@ from mcproxy.protocol.methods import (
     row_of,
     row_of_notification,
 )
+from mcproxy.protocol.older_content import WITH_OLDER_CONTENT, in_older_content
 
 _CALLS: Final = frozenset(
     row.name
@@ -195,7 +196,7 @@ async def run_call(context: TransportContext, session: Session, id: RequestId, c
         outcome = await context.handler(call)
         if call.row is _SUBSCRIBE and isinstance(outcome, Complete) and not session.subscribed:
             _note_subscribed(context, session)
-        answer = _answer(id, outcome)
+        answer = _answer(id, call, outcome)
     finally:
         client.closed = True
         # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
@@ -214,9 +215,12 @@ def _note_subscribed(context: TransportContext, session: Session) -> None:
         context.subscribers.add(session.caller.session, session.issued)
 
 
-def _answer(id: RequestId, outcome: Outcome) -> Answer:
+def _answer(id: RequestId, call: Call, outcome: Outcome) -> Answer:
     if isinstance(outcome, Complete):
-        return Response(id, undressed(outcome.result))
+        result = undressed(outcome.result)
+        if call.caller.version in WITH_OLDER_CONTENT:
+            result = in_older_content(call.caller.version, call.row.shape, result)
+        return Response(id, result)
     match outcome:
         case Failed(error=error):
             return ErrorResponse(id, error)

@@ -36,6 +36,17 @@ async def reporting(call: Call) -> Outcome:
     return Complete(first_level({"content": []}))
 
 
+@pytest.mark.parametrize(("version", "type"), [("2025-03-26", "text"), ("2025-06-18", "resource_link")])
+async def test_a_client_gets_no_content_that_its_revision_does_not_know(version: str, type: str) -> None:
+    async def linking(call: Call) -> Outcome:
+        return Complete(first_level({"content": [{"type": "resource_link", "uri": "x://y", "name": "y"}]}))
+
+    async with served(answering(linking)) as gateway, client_of(gateway) as client:
+        await client.open(version)
+        [block] = (await client.ask(request(1, "tools/call")))["result"]["content"]
+        assert block["type"] == type
+
+
 async def test_a_session_opens_and_answers_in_json() -> None:
     with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
