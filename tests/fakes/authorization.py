@@ -57,6 +57,8 @@ class Authorization:
     """Who logs in, as identity tokens name them; None for none."""
     prefix: str = ""
     """What its tokens begin with."""
+    names_issuer: bool = True
+    """Whether it publishes the resource's metadata, as servers of 2025-03-26 do not."""
     metadata: Json = field(default_factory=dict)
     """What its metadata says instead of the truth."""
     delay: float = 0
@@ -104,6 +106,8 @@ class Authorization:
         return app
 
     async def _resource_metadata(self, _request: web.Request) -> web.Response:
+        if not self.names_issuer:
+            return web.Response(status=404)
         return web.json_response(
             {"resource": self.url, "authorization_servers": [self.origin], "scopes_supported": ["read"]}
         )
@@ -132,7 +136,7 @@ class Authorization:
     async def _authorize(self, request: web.Request) -> web.Response:
         asked = request.query
         self._scopes = asked.get("scope", "")
-        back = {"code": "code", "state": asked["state"], "iss": self.origin}
+        back = {"code": "code", "state": asked["state"], "iss": self.metadata.get("issuer", self.origin)}
         raise web.HTTPFound(f"{asked['redirect_uri']}?{urlencode(back)}")
 
     async def _token(self, request: web.Request) -> web.Response:

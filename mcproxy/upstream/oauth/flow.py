@@ -149,13 +149,17 @@ class OAuthFlow:
         return await self._server_metadata(issuer, assumes=False)
 
     async def _server_metadata(self, issuer: str, *, assumes: bool) -> ServerMetadata:
-        """`assumes` endpoints by default where an issuer publishes no metadata (2025-03-26, authorization)."""
+        """`assumes` that nobody named the issuer: where it publishes no metadata, it has its endpoints by default.
+
+        2025-03-26, authorization.
+        """
         tried = metadata.server_metadata_urls(issuer)
         for url in tried:
             answer = await self._endpoints.get(url)
             if answer.status == 200:
-                self._servers = {issuer: metadata.read_server_metadata(answer.body, issuer)}
-                return self._servers[issuer]
+                read = metadata.read_server_metadata(answer.body, issuer, is_origin=assumes)
+                self._servers = {read.issuer: read}
+                return read
             if answer.status not in _NOT_THERE:
                 raise EndpointFailed(f"{url} answered HTTP {answer.status}")
         if assumes:

@@ -105,13 +105,16 @@ def server_metadata_urls(issuer: str) -> list[str]:
     return [_at(issuer, _SERVER + path), _at(issuer, _OPENID + path), _at(issuer, path + _OPENID)]
 
 
-def read_server_metadata(document: bytes, issuer: str) -> ServerMetadata:
-    """The metadata of an issuer. Raises InvalidMetadata where it is another's (RFC 8414, section 3.3)."""
+def read_server_metadata(document: bytes, issuer: str, *, is_origin: bool = False) -> ServerMetadata:
+    """The metadata of an issuer. Raises InvalidMetadata where it is another's (RFC 8414, section 3.3).
+
+    `is_origin` says that nobody named the issuer (`origin_as_issuer`): it may end its own name with a slash.
+    """
     try:
         read = msgspec.json.decode(document, type=ServerMetadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMetadata(f"the metadata of issuer {issuer} cannot be read: {error}") from error
-    if read.issuer != issuer:
+    if read.issuer != issuer and not (is_origin and read.issuer == f"{issuer}/"):
         raise InvalidMetadata(f"the metadata found for issuer {issuer} is that of {read.issuer[:200]!r}")
     return read
 

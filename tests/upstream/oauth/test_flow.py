@@ -48,6 +48,17 @@ async def test_a_login_finds_everything_out_and_is_stored() -> None:
     assert exchange["redirect_uri"] == REDIRECT
 
 
+async def test_at_a_server_that_names_no_issuer_its_origin_is_asked_and_may_end_with_a_slash() -> None:
+    async with authorization(names_issuer=False) as server:
+        server.metadata["issuer"] = f"{server.origin}/"
+        it = flow(server, MemoryStore())
+        grant = await logged_in(it)
+        assert grant.issuer == f"{server.origin}/"
+        assert (await it.refresh(grant)).issuer == grant.issuer
+        again = flow(server, MemoryStore())
+        assert (await again.server(grant.issuer)).issuer == grant.issuer
+
+
 async def test_a_registration_serves_again_with_the_same_redirect() -> None:
     store = MemoryStore()
     async with authorization() as server:

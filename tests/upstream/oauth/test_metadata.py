@@ -104,6 +104,12 @@ def test_r69_metadata_of_another_issuer_is_not_used_however_alike_it_is(issuer: 
         read_server_metadata(document, "https://as.example")
 
 
+@pytest.mark.parametrize("issuer", ["https://as.example", "https://as.example/"])
+def test_a_server_that_names_no_issuer_may_name_itself_with_a_slash(issuer: str) -> None:
+    document = msgspec.json.encode({"issuer": issuer, "token_endpoint": "https://as.example/token"})
+    assert read_server_metadata(document, "https://as.example", is_origin=True).issuer == issuer
+
+
 SERVER = ServerMetadata("https://as.example", "https://as.example/token")
 OFFLINE = msgspec.structs.replace(SERVER, scopes_supported=("a", "offline_access"))
 RESOURCE = ResourceMetadata("https://a.example", ("https://as.example",), ("read", "write"))
