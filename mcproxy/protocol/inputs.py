@@ -75,7 +75,8 @@ def missing_capabilities(declared: Params, method: str, params: Params) -> Capab
     capability = INPUT_CAPABILITIES[method]
     if capability not in declared:
         return {capability: {feature: {} for feature in _features(capability, params) if feature != _IMPLIED}}
-    features = object_or_empty(declared[capability])
+    # Some clients write null for a feature that they leave out.
+    features = {key for key, value in object_or_empty(declared[capability]).items() if bytes(value) != b"null"}
     # elicitation, Capabilities: an empty object declares forms alone.
     missing = [f for f in _features(capability, params) if f not in features and (f != _IMPLIED or features)]
     return {capability: {feature: {} for feature in missing}} if missing else {}

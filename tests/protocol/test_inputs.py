@@ -27,6 +27,8 @@ def members(value: dict[str, object]) -> Params:
         ({}, "elicitation/create", URL, {"elicitation": {"url": {}}}),
         ({"elicitation": {}}, "elicitation/create", URL, {"elicitation": {"url": {}}}),
         ({"elicitation": {"url": {}}}, "elicitation/create", URL, {}),
+        ({"elicitation": {"form": {}, "url": None}}, "elicitation/create", URL, {"elicitation": {"url": {}}}),
+        ({"elicitation": {"form": None, "url": None}}, "elicitation/create", FORM, {}),
         ({"elicitation": True}, "elicitation/create", URL, {"elicitation": {"url": {}}}),
         ({"sampling": {}}, "sampling/createMessage", {"messages": []}, {}),
         ({"sampling": {}}, "sampling/createMessage", {"tools": []}, {"sampling": {"tools": {}}}),

@@ -69,6 +69,7 @@ _CALLS: Final = frozenset(
 
 
 _SUBSCRIBE: Final = METHODS[SUBSCRIBE]
+_NULL: Final = Raw(b"null")
 
 
 class Outlet(Protocol):
@@ -327,7 +328,9 @@ def _set_apart(params: Params) -> tuple[Params, Raw | None]:
 
 def _read_handshake(params: Params) -> Handshake:
     version = negotiate(parse_text(params.get("protocolVersion", b"")) or "")
-    capabilities = _object(params, "capabilities") if "capabilities" in params else {}
+    # Some clients write null for a member that they leave out, at either level.
+    given = {} if _is_null(params.get("capabilities", _NULL)) else _object(params, "capabilities")
+    capabilities = {key: value for key, value in given.items() if not _is_null(value)}
     return bounded(Handshake(version, capabilities, params.get("clientInfo")))
 
 
@@ -350,7 +353,7 @@ def _initialize_result(context: TransportContext, version: str, outcome: Outcome
 
 
 def _is_null(value: Raw) -> bool:
-    return bytes(value) == b"null"
+    return value == _NULL
 
 
 def _object(params: Params, key: str) -> Params:

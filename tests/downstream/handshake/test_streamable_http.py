@@ -47,6 +47,19 @@ async def test_a_client_gets_no_content_that_its_revision_does_not_know(version:
         assert block["type"] == type
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "kept"),
+    [(None, {}), ({"sampling": None, "roots": {"listChanged": None}}, {"roots": {"listChanged": None}})],
+)
+async def test_a_capability_that_is_null_is_not_declared(capabilities: Any, kept: object) -> None:
+    opening = initialize()
+    opening["params"]["capabilities"] = capabilities
+    async with served() as gateway, client_of(gateway) as client:
+        assert "result" in await client.ask(opening)
+        declared = gateway.gateway.calls[0].caller.capabilities
+    assert {key: json.loads(bytes(value)) for key, value in declared.items()} == kept
+
+
 async def test_a_session_opens_and_answers_in_json() -> None:
     with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
