@@ -35,6 +35,7 @@ from mcproxy.protocol.methods import CANCELLED, PROGRESS
 CANCEL_TIMEOUT = 1.0
 """Seconds that sending a cancellation may take."""
 
+_DIGITS: Final = 15
 _PROGRESS_ALONE: Final = b'{"%b":%%d}' % META_PROGRESS_TOKEN.encode()
 
 Send = Callable[[Message], Awaitable[None]]
@@ -175,7 +176,10 @@ class PendingRequests:
 
     def settle(self, answer: Response | ErrorResponse) -> bool:
         """Gives an answer to the task that waits for it. False where none does: it is late, or of no request."""
-        pending = self._pending.get(answer.id) if answer.id is not None else None
+        id = answer.id
+        if id is None:
+            return False
+        pending = self._pending.get(id) or self._pending.get(_as_minted(id))
         if pending is None:
             return False
         pending.settle(answer)
@@ -204,7 +208,9 @@ class PendingRequests:
     def progress(self, params: Params) -> bool:
         """Takes a `notifications/progress`. False where its token is not of a request in flight."""
         token = parse_id(params.get(META_PROGRESS_TOKEN, b""))
-        pending = self._pending.get(token) if token is not None else None
+        if token is None:
+            return False
+        pending = self._pending.get(token) or self._pending.get(_as_minted(token))
         if pending is None or pending.notify is None or pending.answer is not None:
             return False
         pending.heard = self._loop.time()
@@ -245,6 +251,11 @@ class PendingRequests:
             if pending.deadline <= now:
                 pending.expire()
         self._wake_by(min((pending.deadline for pending in self._pending.values()), default=math.inf))
+
+
+def _as_minted(id: RequestId) -> RequestId:
+    """The number that a text of digits spells: some peers send ids back as texts, which SDKs of old take too."""
+    return int(id) if isinstance(id, str) and id.isdecimal() and len(id) <= _DIGITS else id
 
 
 def with_progress_token(params: Params, token: RequestId) -> Params:

@@ -64,6 +64,20 @@ async def test_an_answer_may_come_while_its_request_is_still_sent() -> None:
     assert (len(requests), peer.cancelled) == (0, [])
 
 
+@pytest.mark.parametrize(("id", "taken"), [("1", True), ("one", False), ("2", False), ("1" * 5000, False)])
+async def test_an_id_that_comes_back_as_a_text_is_the_number_that_it_spells(id: str, taken: bool) -> None:
+    reports: list[Params] = []
+
+    def answer(request: Request) -> None:
+        assert requests.progress({"progressToken": raw(id), "progress": raw(1)}) is taken
+        assert requests.settle(Response(id, {})) is taken
+        requests.settle(Response(1, {}))
+
+    requests = PendingRequests()
+    assert await ask(requests, Peer(answer), SLOW, progress=reports) == Response(id if taken else 1, {})
+    assert reports == [{"progress": raw(1)}] * taken
+
+
 @COMMANDED
 async def test_r46_each_wait_ends_at_its_own_time_in_any_order() -> None:
     requests, peer, ended = PendingRequests(), Peer(), []
