@@ -53,7 +53,7 @@ class Lists:
         """One page with its caching hints. Only the first waits for upstreams that are still connecting."""
         kind = call.row.lists
         assert kind is not None
-        cursor = _cursor(call)
+        cursor = cursor_of(call)
         if cursor is None:
             await self._fetcher.fresh(call.caller, kind, self._proxy.list_wait)
         view, size = self._catalogue.view(call.caller), self._proxy.naming.page_size
@@ -108,8 +108,8 @@ class Lists:
         return position, last
 
 
-def _cursor(call: Call) -> Raw | None:
-    """Some clients send null for a cursor that they do not have."""
+def cursor_of(call: Call) -> Raw | None:
+    """The cursor of a request for a list; some clients send null for one that they do not have."""
     cursor = call.params.get("cursor")
     return None if cursor == Raw(b"null") else cursor
 

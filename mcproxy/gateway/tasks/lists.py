@@ -19,6 +19,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.listings.internal_calls import GATEWAY_ITSELF
 from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.lists import cursor_of
 from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
@@ -113,9 +114,10 @@ class TaskLists:
 
 
 def _start(call: Call, listed: list[_Listed]) -> int:
-    if "cursor" not in call.params:
+    cursor = cursor_of(call)
+    if cursor is None:
         return 0
-    last = parse_text(call.params["cursor"])
+    last = parse_text(cursor)
     start = next((place + 1 for place, entry in enumerate(listed) if entry.id == last), None)
     if start is None:
         # tasks, Protocol Errors: -32602 for a cursor that is invalid or not there (any more).
