@@ -31,8 +31,10 @@ from mcproxy.protocol.jsonrpc import (
     InvalidMessage,
     Params,
     RequestId,
+    is_null,
     is_object,
     json_of,
+    nonnull,
     object_or_empty,
     parse_id,
     parse_object,
@@ -92,7 +94,7 @@ def read_envelope(data: bytes) -> tuple[Envelope, Raw | None]:
     meta = _parsed(META, data)
     envelope = Envelope(
         version=_version(meta),
-        capabilities=_object(meta, META_CLIENT_CAPABILITIES),
+        capabilities=nonnull(_object(meta, META_CLIENT_CAPABILITIES)),
         info=_info(meta),
         log_level=_log_level(meta),
         progress_token=_progress_token(meta),
@@ -228,25 +230,27 @@ def _version(meta: Params) -> str:
 
 
 def _info(meta: Params) -> Raw | None:
-    if META_CLIENT_INFO not in meta:
-        return None
-    _object(meta, META_CLIENT_INFO)
-    return meta[META_CLIENT_INFO]
+    info = _optional(meta, META_CLIENT_INFO)
+    if info is not None:
+        _parsed(META_CLIENT_INFO, info)
+    return info
 
 
 def _log_level(meta: Params) -> str | None:
-    if META_LOG_LEVEL not in meta:
+    said = _optional(meta, META_LOG_LEVEL)
+    if said is None:
         return None
-    level = parse_text(meta[META_LOG_LEVEL])
+    level = parse_text(said)
     if level not in LOG_LEVELS:
         raise _invalid(f"{META_LOG_LEVEL} must be one of: {', '.join(LOG_LEVELS)}")
     return level
 
 
 def _progress_token(meta: Params) -> RequestId | None:
-    if META_PROGRESS_TOKEN not in meta:
+    said = _optional(meta, META_PROGRESS_TOKEN)
+    if said is None:
         return None
-    token = parse_id(meta[META_PROGRESS_TOKEN])
+    token = parse_id(said)
     if token is None:
         raise _invalid(f"{META_PROGRESS_TOKEN} must be a string or an integer")
     return token
@@ -261,6 +265,12 @@ def _parsed(key: str, data: bytes | Raw) -> Params:
         return parse_object(data)
     except InvalidMessage as error:
         raise _invalid(f"{key} must be an object") from error
+
+
+def _optional(members: Params, key: str) -> Raw | None:
+    """None for null as well."""
+    value = members.get(key)
+    return None if value is None or is_null(value) else value
 
 
 def _required(members: Params, key: str) -> Raw:

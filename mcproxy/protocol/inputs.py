@@ -18,6 +18,7 @@ from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,
     InvalidMessage,
     Params,
+    nonnull,
     object_or_empty,
     parse_object,
     parse_text,
@@ -76,7 +77,7 @@ def missing_capabilities(declared: Params, method: str, params: Params) -> Capab
     if capability not in declared:
         return {capability: {feature: {} for feature in _features(capability, params) if feature != _IMPLIED}}
     # Some clients write null for a feature that they leave out.
-    features = {key for key, value in object_or_empty(declared[capability]).items() if bytes(value) != b"null"}
+    features = nonnull(object_or_empty(declared[capability]))
     # elicitation, Capabilities: an empty object declares forms alone.
     missing = [f for f in _features(capability, params) if f not in features and (f != _IMPLIED or features)]
     return {capability: {feature: {} for feature in missing}} if missing else {}

@@ -243,6 +243,16 @@ def is_object(data: Raw) -> bool:
     return bytes(memoryview(data)[:16]).lstrip()[:1] == b"{"
 
 
+def is_null(data: Raw) -> bool:
+    """Whether a JSON value is null, which some peers write for a member that they leave out."""
+    return len(data) == 4 and bytes(data) == b"null"
+
+
+def nonnull(members: Params) -> Params:
+    """`members` without those that are null."""
+    return {key: value for key, value in members.items() if not is_null(value)}
+
+
 def object_or_empty(data: bytes | Raw) -> Params:
     """The first level of a JSON object; empty where `data` is no object."""
     try:

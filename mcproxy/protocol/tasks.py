@@ -16,7 +16,16 @@ from msgspec import Raw
 
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INVALID_PARAMS,
+    InvalidMessage,
+    Params,
+    nonnull,
+    parse_object,
+    parse_text,
+    raw,
+)
 
 CAPABILITY: Final = "tasks"
 """The capability of 2025-11-25, of servers and clients."""
@@ -185,7 +194,7 @@ def listening_for(ids: Iterable[str]) -> Params:
 
 def listened(params: Params) -> tuple[str, ...]:
     """The tasks that such a filter names, each once. Raises InvalidMessage."""
-    members = parse_object(params.get(_FILTER, EMPTY_OBJECT))
+    members = nonnull(parse_object(params.get(_FILTER, EMPTY_OBJECT)))
     try:
         return tuple(dict.fromkeys(_ids.decode(members[LISTEN_TASKS]))) if LISTEN_TASKS in members else ()
     except msgspec.MsgspecError as error:

@@ -61,6 +61,16 @@ def test_an_envelope_without_what_is_optional_is_whole() -> None:
     assert unwrap(params(REQUIRED)) == (Envelope(V2026_07_28), None)
 
 
+def test_a_capability_that_is_null_is_not_declared() -> None:
+    declared, _ = unwrap(params({VERSION: V2026_07_28, CAPABILITIES: {"sampling": None, "roots": {"x": None}}}))
+    assert declared.capabilities == {"roots": raw({"x": None})}
+
+
+@pytest.mark.parametrize("key", ["progressToken", LOG_LEVEL, INFO])
+def test_a_client_that_writes_null_for_what_it_leaves_out_leaves_it_out(key: str) -> None:
+    assert unwrap(params({**REQUIRED, key: None, "x": None})) == (Envelope(V2026_07_28), raw({"x": None}))
+
+
 def test_what_is_said_beside_any_token_of_progress_is_the_same_bytes() -> None:
     apart = [set_apart(params({"progressToken": token, **REQUIRED})) for token in (1, "1", 2)]
     assert apart == [(bytes(raw(REQUIRED)), token) for token in (1, "1", 2)]

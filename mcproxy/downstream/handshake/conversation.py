@@ -43,6 +43,8 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
+    is_null,
+    nonnull,
     parse_id,
     parse_object,
     parse_text,
@@ -316,10 +318,9 @@ def _set_apart(params: Params) -> tuple[Params, Raw | None]:
     """The params without the `_meta` keys that belong to this hop, and the progress token."""
     if META not in params:
         return params, None
-    # Some clients write null for a member that they leave out.
-    meta = {} if _is_null(params[META]) else _object(params, META)
+    meta = {} if is_null(params[META]) else _object(params, META)
     token = meta.get(META_PROGRESS_TOKEN)
-    if token is not None and _is_null(token):
+    if token is not None and is_null(token):
         token = None
     if token is not None and parse_id(token) is None:
         raise McpError(INVALID_PARAMS, "a progress token must be a string or an integer")
@@ -329,8 +330,8 @@ def _set_apart(params: Params) -> tuple[Params, Raw | None]:
 def _read_handshake(params: Params) -> Handshake:
     version = negotiate(parse_text(params.get("protocolVersion", b"")) or "")
     # Some clients write null for a member that they leave out, at either level.
-    given = {} if _is_null(params.get("capabilities", _NULL)) else _object(params, "capabilities")
-    capabilities = {key: value for key, value in given.items() if not _is_null(value)}
+    given = {} if is_null(params.get("capabilities", _NULL)) else _object(params, "capabilities")
+    capabilities = nonnull(given)
     return bounded(Handshake(version, capabilities, params.get("clientInfo")))
 
 
@@ -350,10 +351,6 @@ def _initialize_result(context: TransportContext, version: str, outcome: Outcome
     if "instructions" in discovered:
         result["instructions"] = discovered["instructions"]
     return result
-
-
-def _is_null(value: Raw) -> bool:
-    return value == _NULL
 
 
 def _object(params: Params, key: str) -> Params:

@@ -48,6 +48,7 @@ from mcproxy.protocol.headers import (
     encode_value,
     mirrored_name,
 )
+from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -65,6 +66,7 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Response,
     first_level,
+    is_null,
     json_of,
     parse_text,
     raw,
@@ -87,6 +89,7 @@ SendMessage = Callable[[Message], None]
 _RESERVED: Final = range(-32099, -32019)
 """The codes that the specification keeps for itself (basic, "Error Codes")."""
 
+_OF_RETRIES: Final = frozenset({INPUT_RESPONSES, REQUEST_STATE})
 
 _EDGE: Final = Answerer.EDGE
 
@@ -143,6 +146,8 @@ def _admitted(
         del params[META]
     else:
         params[META] = introduction.meta
+    if INPUT_RESPONSES in params or REQUEST_STATE in params:
+        params = {key: value for key, value in params.items() if key not in _OF_RETRIES or not is_null(value)}
     return Admitted(request.id, row, params, caller, introduction.progress_token if token is None else token)
 
 

@@ -41,6 +41,7 @@ from mcproxy.protocol.jsonrpc import (
     Notification,
     Params,
     encode,
+    nonnull,
     parse_object,
     raw,
     size_of,
@@ -145,7 +146,7 @@ def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
     """The filter of a request. Raises McpError where it is malformed, or names more than a session may watch."""
     most_uris, most_tasks = limits.max_subscriptions_per_session, limits.max_tasks_per_session
     try:
-        members = parse_object(params.get("notifications", b""))
+        members = nonnull(parse_object(params.get("notifications", b"")))
         _check_entries(members, LISTEN_URIS, most_uris, "max_subscriptions_per_session")
         _check_entries(members, LISTEN_TASKS, most_tasks, "max_tasks_per_session")
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
@@ -191,7 +192,7 @@ def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> N
 def _check_tasks(admitted: Admitted) -> None:
     """Raises McpError for tasks of a client that did not declare the extension (tasks extension, Protocol Errors)."""
     try:
-        members = parse_object(admitted.params.get("notifications", EMPTY_OBJECT))
+        members = nonnull(parse_object(admitted.params.get("notifications", EMPTY_OBJECT)))
     except InvalidMessage:
         return
     caller = admitted.caller

@@ -10,7 +10,7 @@ import msgspec
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.json.bounds import TooMany, parse_array
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, raw
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, nonnull, parse_object, raw
 from mcproxy.protocol.methods import LISTEN_FLAGS, LISTEN_URIS, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, listened
 
@@ -67,7 +67,7 @@ class ListenFilter(msgspec.Struct, frozen=True):
     def agreed(self, params: Params) -> ListenFilter:
         """The part of this that an acknowledgement honours. A URI may come back spelt otherwise (requirement R63)."""
         try:
-            members = parse_object(params.get("notifications", EMPTY_OBJECT))
+            members = nonnull(parse_object(params.get("notifications", EMPTY_OBJECT)))
             for name, asked in ((LISTEN_URIS, self.uris), (LISTEN_TASKS, self.tasks)):
                 parse_array(members.get(name, b"[]"), 2 * len(asked) + SPARE)
             named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()

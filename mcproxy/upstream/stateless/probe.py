@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Raw
 
 from mcproxy import __version__
 from mcproxy.call.upstreams import ServerIdentity
@@ -25,8 +24,10 @@ from mcproxy.protocol.jsonrpc import (
     ErrorObject,
     ErrorResponse,
     InvalidMessage,
+    Params,
     Request,
     Response,
+    nonnull,
     parse_object,
     parse_text,
     raw,
@@ -100,7 +101,8 @@ def _mismatched(supported: Sequence[str]) -> Older | Unreachable:
     return Unreachable(f"{listed}; known are {', '.join((*HANDSHAKE_VERSIONS, LATEST))}")
 
 
-def _identity(result: dict[str, Raw]) -> ServerIdentity:
+def _identity(result: Params) -> ServerIdentity:
+    result = nonnull(result)
     try:
         capabilities = parse_object(result.get("capabilities", EMPTY_OBJECT))
         meta = parse_object(result.get("_meta", EMPTY_OBJECT))

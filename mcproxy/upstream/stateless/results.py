@@ -16,7 +16,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import without_hop_meta
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
-from mcproxy.protocol.jsonrpc import Params, json_of, parse_text, raw
+from mcproxy.protocol.jsonrpc import Params, is_null, json_of, parse_text, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
 from mcproxy.protocol.tasks import EXTENSION, TASK
 
@@ -69,6 +69,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, as
 def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
     if not row.may_ask:
         raise Malformed(f"it asks for input, which it must not for {row.name}")
+    result = {key: value for key, value in result.items() if key not in _ASKING or not is_null(value)}
     try:
         asked = _input_required.decode(raw({key: result[key] for key in _ASKING if key in result}))
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -163,6 +163,14 @@ async def test_a_client_that_says_the_same_again_is_the_same_caller() -> None:
         assert (first.progress_token, again.progress_token) == (None, 2)
 
 
+async def test_a_retry_may_write_null_for_the_state_that_it_was_not_given() -> None:
+    params: Any = {"name": "t", "arguments": None, "inputResponses": {"k": {}}, "requestState": None, "_meta": ENVELOPE}
+    async with edge_of(FakeGateway()) as context:
+        request = Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
+        admitted = admit(context, request, ANONYMOUS, "").params
+        assert admitted == {"name": raw("t"), "arguments": raw(None), "inputResponses": raw({"k": {}})}
+
+
 @pytest.mark.parametrize("change", ["principal", "scopes", "endpoint", "transport", "capabilities"])
 async def test_a_difference_in_anything_makes_another_caller(change: str) -> None:
     one = Principal("a", scopes=frozenset({"x"}))

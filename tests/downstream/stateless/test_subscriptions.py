@@ -308,6 +308,15 @@ async def test_an_ill_typed_filter_is_invalid_params(notifications: Any) -> None
         assert not gateway.gateway.joined
 
 
+async def test_a_filter_may_write_null_for_what_it_leaves_out() -> None:
+    wanted = {"toolsListChanged": True, "promptsListChanged": None, "resourceSubscriptions": None, "taskIds": None}
+    asked = parse_message(json.dumps(listen(wanted)).encode())
+    assert isinstance(asked, Request)
+    assert read_filter(asked.params, LimitSettings()) == SubscriptionFilter(frozenset({"toolsListChanged"}))
+    async with edge_of(open_gateway()) as context:
+        Subscription(context, admit(context, asked, ANONYMOUS, ""), Outlet())
+
+
 async def test_too_many_resources_are_refused() -> None:
     limits = LimitSettings(max_subscriptions_per_session=2)
     async with served(proxy=quick(limits)) as gateway, modern_client_of(gateway) as client:

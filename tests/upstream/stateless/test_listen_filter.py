@@ -21,6 +21,11 @@ def test_a_uri_may_be_acknowledged_in_another_spelling() -> None:
     assert asked.agreed({"notifications": raw({"resourceSubscriptions": ["http://a/"]})}).uris == {"HTTP://A"}
 
 
+def test_an_acknowledgement_may_write_null_for_what_it_leaves_out() -> None:
+    said = {"toolsListChanged": True, "promptsListChanged": None, "resourceSubscriptions": None, "taskIds": None}
+    assert ListenFilter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)}) == ListenFilter(TOOLS)
+
+
 @pytest.mark.parametrize("said", [[], {"resourceSubscriptions": [1]}, {"resourceSubscriptions": "a:1"}])
 def test_an_unreadable_acknowledgement_agrees_to_nothing(said: Any) -> None:
     assert not ListenFilter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)})

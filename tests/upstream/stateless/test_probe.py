@@ -40,6 +40,11 @@ def test_a_server_that_says_no_name_is_no_less_stateless() -> None:
     assert identity(answered(supportedVersions=["2026-07-28"], capabilities={})).info is None
 
 
+def test_a_server_may_write_null_for_what_it_leaves_out() -> None:
+    found = identity(answered(supportedVersions=["2026-07-28"], capabilities={}, instructions=None, _meta=None))
+    assert (found.info, found.instructions) == (None, None)
+
+
 def test_the_probe_declares_no_capability_since_no_client_could_be_asked() -> None:
     meta = decoded(QUESTION.params["_meta"])
     assert meta["io.modelcontextprotocol/clientCapabilities"] == {}

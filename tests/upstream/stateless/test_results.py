@@ -47,10 +47,20 @@ def test_a_request_for_input_may_hold_a_state_alone_or_a_question_without_params
     assert required.state is None
 
 
+def test_a_request_for_input_may_write_null_for_what_it_leaves_out() -> None:
+    required = read(resultType="input_required", inputRequests=None, requestState="s", odd=None)
+    left = first_level({"resultType": "input_required", "requestState": "s", "odd": None})
+    assert required == InputRequired({}, "s", left)
+    required = read(resultType="input_required", inputRequests={"r": {"method": "roots/list"}}, requestState=None)
+    assert isinstance(required, InputRequired)
+    assert (required.state, "requestState" in required.result) == (None, False)
+
+
 @pytest.mark.parametrize(
     "members",
     [
         {},
+        {"inputRequests": None, "requestState": None},
         {"inputRequests": {}},
         {"inputRequests": []},
         {"inputRequests": {"a": {}}},
