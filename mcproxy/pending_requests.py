@@ -174,16 +174,18 @@ class PendingRequests:
             self._wake_by(deadline)
         return _Pending(task, task.cancelling(), timeouts, now, now, notify)
 
-    def settle(self, answer: Response | ErrorResponse) -> bool:
-        """Gives an answer to the task that waits for it. False where none does: it is late, or of no request."""
+    def settle(self, answer: Response | ErrorResponse) -> RequestId | None:
+        """Gives an answer to the task that waits for it. Returns the id as it was minted, where it is of a request."""
         id = answer.id
         if id is None:
-            return False
-        pending = self._pending.get(id) or self._pending.get(_as_minted(id))
+            return None
+        pending = self._pending.get(id)
         if pending is None:
-            return False
-        pending.settle(answer)
-        return True
+            id = _as_minted(id)
+            pending = self._pending.get(id)
+        if pending is not None:
+            pending.settle(answer)
+        return id
 
     def settled(self, id: RequestId) -> bool:
         """Whether request `id` is answered, or not pending."""

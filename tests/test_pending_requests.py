@@ -70,7 +70,7 @@ async def test_an_id_that_comes_back_as_a_text_is_the_number_that_it_spells(id: 
 
     def answer(request: Request) -> None:
         assert requests.progress({"progressToken": raw(id), "progress": raw(1)}) is taken
-        assert requests.settle(Response(id, {})) is taken
+        assert (requests.settle(Response(id, {})) == 1) is taken
         requests.settle(Response(1, {}))
 
     requests = PendingRequests()

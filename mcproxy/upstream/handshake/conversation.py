@@ -279,8 +279,7 @@ class HandshakeConversation:
                 assert_never(message)
 
     def _on_answer(self, answer: Response | ErrorResponse) -> None:
-        self._requests.settle(answer)
-        self._calls.answered(answer.id)
+        self._calls.answered(self._requests.settle(answer))
 
     def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
         task = related_task(message.params)

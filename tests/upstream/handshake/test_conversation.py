@@ -91,6 +91,20 @@ async def test_r26_a_question_of_a_task_goes_to_the_client_that_waits_for_its_re
             wire.says(id=id, result={})
 
 
+async def test_a_call_whose_answer_has_its_id_as_a_text_asks_nothing_more() -> None:
+    client = answering({"action": "decline"})
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.conversation, tool("first", client=FakeClient()))
+        await wire.until(3)
+        wire.says(id=str(wire.sent[2]["id"]), result={})
+        tasks.start_soon(wire.conversation, tool("second", client=client))
+        await wire.until(4)
+        wire.says(id="q", method="elicitation/create", params={"message": "?"})
+        await wire.until(5)
+        assert wire.sent[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}}
+        wire.says(id=wire.sent[3]["id"], result={})
+
+
 async def test_a_question_reaches_its_client_without_what_was_for_the_gateway_alone() -> None:
     client = answering({"action": "decline"})
     async with wired() as wire, anyio.create_task_group() as tasks:
