@@ -13,6 +13,7 @@ from msgspec import Raw
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller
+from mcproxy.downstream.handshake.older_forms import in_older_form
 from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.inputs import missing_capabilities, named, refusal_code
 from mcproxy.protocol.jsonrpc import (
@@ -42,12 +43,14 @@ async def ask(
     """
     check_declared(caller, request)
 
+    params = in_older_form(caller.version, request.params)
+
     async def put(message: Message) -> None:
         send(message)
 
     try:
         answer = await requests.exchange(
-            request.method, request.params, put, Timeouts(timeout, timeout), send_cancel=put, id=id
+            request.method, params, put, Timeouts(timeout, timeout), send_cancel=put, id=id
         )
     except PeerGone as gone:
         raise McpError(INVALID_REQUEST, f"the client cannot be asked {request.method}: {gone}") from gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import anyio
 import pytest
 
@@ -10,7 +12,7 @@ from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.downstream.handshake.client_requests import ask, check_declared
 from mcproxy.pending_requests import PeerGone, PendingRequests
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Message, Notification, Request, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Message, Notification, Request, Response, raw
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +71,25 @@ async def test_a_question_that_stays_unanswered_is_given_up_and_taken_back() -> 
     asked, taken_back = sent
     assert isinstance(asked, Request)
     assert isinstance(taken_back, Notification)
+
+
+@pytest.mark.parametrize(("version", "choices"), [("2025-06-18", "enum"), ("2025-11-25", "oneOf")])
+async def test_a_form_is_spelled_as_the_client_knows_it(version: str, choices: str) -> None:
+    field = {"type": "string", "oneOf": [{"const": "s", "title": "Small"}]}
+    form = question("elicitation/create", requestedSchema={"type": "object", "properties": {"size": field}})
+    asked: list[Message] = []
+
+    def answer(message: Message) -> None:
+        asked.append(message)
+        assert isinstance(message, Request)
+        requests.settle(Response(message.id, {"action": raw("decline")}))
+
+    requests = PendingRequests()
+    client = Caller(ANONYMOUS, version, {"elicitation": raw({})})
+    assert json.loads(bytes(await ask(requests, client, form, answer, 60))) == {"action": "decline"}
+    [message] = asked
+    assert isinstance(message, Request)
+    assert choices in json.loads(bytes(message.params["requestedSchema"]))["properties"]["size"]
 
 
 async def test_a_client_that_is_gone_is_not_waited_for() -> None:

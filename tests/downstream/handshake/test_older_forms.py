@@ -1,0 +1,52 @@
+"""The twin of `mcproxy.downstream.handshake.older_forms`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcproxy.downstream.handshake.older_forms import in_older_form
+from mcproxy.protocol.jsonrpc import Params, first_level, raw
+
+TITLED = {"type": "string", "title": "Size", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "L"}]}
+OLDER = {"type": "string", "title": "Size", "enum": ["s", "l"], "enumNames": ["Small", "L"]}
+PLAIN = {"type": "string", "enum": ["s", "l"], "default": "s"}
+SEVERAL = {"type": "array", "items": {"anyOf": [{"const": "s", "title": "Small"}]}}
+
+
+def form(**properties: object) -> Params:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return first_level({"mode": "form", "message": "?", "requestedSchema": schema})
+
+
+def decoded(params: Params) -> Any:
+    return json.loads(bytes(raw(params)))
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
+def test_choices_with_titles_are_spelled_as_older_clients_know_them(version: str) -> None:
+    asked = in_older_form(version, form(size=TITLED, other=PLAIN, several=SEVERAL))
+    assert decoded(asked) == decoded(form(size=OLDER, other=PLAIN, several=SEVERAL))
+
+
+def test_a_client_that_knows_them_gets_the_form_as_it_is() -> None:
+    asked = form(size=TITLED)
+    assert in_older_form("2025-11-25", asked) is asked
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        first_level({"messages": []}),
+        first_level({"requestedSchema": 7}),
+        first_level({"requestedSchema": {"properties": []}}),
+        form(other=PLAIN, several=SEVERAL, odd=7),
+        form(odd={"type": "string", "oneOf": [{"const": 1, "title": "One"}]}),
+        form(odd={"type": "string", "oneOf": "all"}),
+        form(odd={"type": "string", "oneOf": [{"const": "s", "title": "Small"}], "enum": ["s"]}),
+    ],
+)
+def test_what_has_no_such_choices_passes_as_it_is(question: Params) -> None:
+    assert in_older_form("2025-06-18", question) is question
