@@ -35,7 +35,7 @@ from mcproxy.downstream.io.request_head import (
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
 from mcproxy.http import server as http
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage, Request
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.endpoints import is_key, key_of
 from mcproxy.telemetry.trace_context import arrived, picked
@@ -288,10 +288,14 @@ class HttpApp:
         self._received.inc(len(body))
         incoming = _message(body)
         # versioning: a request names its version in its body, or in its header and is no handshake.
-        if (head.headers.is_stateless and not is_initialize(incoming)) or speaks_stateless(incoming):
-            answer = await self._stateless.post(request, head, incoming)
-        else:
-            answer = await self._streamable.post(request, head, incoming)
+        is_stateless = (head.headers.is_stateless and not is_initialize(incoming)) or speaks_stateless(incoming)
+        try:
+            answer = await (self._stateless if is_stateless else self._streamable).post(request, head, incoming)
+        except Refusal as refusal:
+            # basic, Error Responses: "MUST include the same ID as the request they correspond to".
+            if isinstance(incoming, Request):
+                refusal.id = incoming.id
+            raise
         if isinstance(answer, http.Response):
             self._sent.inc(len(answer.body))
         return answer

@@ -42,7 +42,8 @@ from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, fai
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.http import server as http
 from mcproxy.pending_requests import PeerGone
-from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, polls
+from mcproxy.protocol.envelope import SERVED_VERSIONS
+from mcproxy.protocol.eras import polls
 from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
@@ -280,9 +281,9 @@ def _end_events(
 
 def _no_such_version(version: str | None) -> Refusal:
     # transports, Protocol Version Header: "invalid or unsupported ... MUST respond with 400 Bad Request".
-    sentence = f"the header {VERSION} names no version of a session; supported: {', '.join(HANDSHAKE_VERSIONS)}"
+    sentence = f"the header {VERSION} names no version that is served; supported: {', '.join(SERVED_VERSIONS)}"
     # Headers may hold bytes that are no text.
-    data = {"supported": HANDSHAKE_VERSIONS, "requested": (version or "").encode(errors="replace").decode()}
+    data = {"supported": SERVED_VERSIONS, "requested": (version or "").encode(errors="replace").decode()}
     return Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 
 

@@ -538,8 +538,11 @@ async def test_r39_another_endpoints_session_looks_unknown() -> None:
 async def test_a_version_that_is_none_is_refused() -> None:
     async with served() as gateway, client_of(gateway) as client:
         await client.open()
-        async with client.post(request(1, "ping"), **{"MCP-Protocol-Version": "1999-12-31"}) as response:
+        async with client.post(request(7, "ping"), **{"MCP-Protocol-Version": "1999-12-31"}) as response:
             assert response.status == 400
+            answer = await response.json()
+    assert (answer["id"], answer["error"]["code"]) == (7, -32022)
+    assert {"2024-11-05", "2026-07-28"} < set(answer["error"]["data"]["supported"])
 
 
 async def test_a_newcomer_without_room_is_told_why() -> None:

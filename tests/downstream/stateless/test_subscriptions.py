@@ -343,9 +343,9 @@ async def test_a_client_that_takes_json_alone_cannot_listen() -> None:
     async with (
         served() as gateway,
         modern_client_of(gateway) as client,
-        client.post(listen(TOOLS), accept="application/json") as response,
+        client.post(listen(TOOLS, "s"), accept="application/json") as response,
     ):
-        assert response.status == 406
+        assert (response.status, (await response.json())["id"]) == (406, "s")
 
 
 async def test_where_nothing_is_known_of_the_offer_the_request_fails() -> None:
