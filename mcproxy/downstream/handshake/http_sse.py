@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES
@@ -57,7 +58,8 @@ class HttpSse:
         token = self._context.sealer.labelled(self._randomness(KEY_BYTES).hex())
         pipe.update_credentials(head.credentials)
         self._pipes[token] = pipe
-        posts = f"{self._context.proxy.paths.messages}?session_id={token}"
+        below = _public_path(self._context.proxy.public_url, request.fields.get("host", ""))
+        posts = f"{below}{self._context.proxy.paths.messages}?session_id={token}"
         pipe.send_buffer.refill = pipe.refill
         pipe.send_buffer.put(encode_event(posts.encode(), event="endpoint"))
         EventStream(request, self._context, TRANSPORT, pipe.send_buffer, on_end=partial(self._end, token, opened))
@@ -93,6 +95,15 @@ class HttpSse:
         if not principal.is_several and own >= limits.max_sessions_per_principal:
             sentence = f"all your {own} event streams are in use (limits.max_sessions_per_principal); end one"
             raise Refusal(503, INTERNAL_ERROR, sentence)
+
+
+def _public_path(public_url: str | None, host: str) -> str:
+    """The path below which a client finds the gateway: that of the public URL, where its request was sent there.
+
+    A reverse proxy passes the `host` on, maybe without its port; it has taken the path away.
+    """
+    public = urlsplit(public_url or "")
+    return public.path if host.lower() in {public.netloc.lower(), public.hostname} else ""
 
 
 def _frame(message: bytes) -> bytes:

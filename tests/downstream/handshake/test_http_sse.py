@@ -63,6 +63,33 @@ async def test_answers_come_on_the_stream(path: str) -> None:
             assert gateway.gateway.calls[-1].caller.endpoint == ("up" if "up" in path else "")
 
 
+@pytest.mark.parametrize(
+    ("public_url", "host", "endpoint"),
+    [
+        ("https://gw.example/tools", "gw.example", "/tools/messages"),
+        ("https://gw.example:8443/tools", "GW.example:8443", "/tools/messages"),
+        ("https://gw.example:8443/tools", "gw.example", "/tools/messages"),
+        ("https://gw.example", "gw.example", "/messages"),
+        ("https://gw.example/tools", "localhost", "/messages"),
+        ("http://localhost:8443/tools", "localhost:8000", "/messages"),
+        ("http://localhost:8443/tools", "localhost:99999", "/messages"),
+        (None, "localhost", "/messages"),
+    ],
+)
+async def test_behind_a_proxy_the_endpoint_is_below_the_public_url(
+    public_url: str | None, host: str, endpoint: str
+) -> None:
+    with anyio.fail_after(GUARD):
+        async with (
+            served(proxy=quick(public_url=public_url)) as gateway,
+            aiohttp.ClientSession() as http,
+            http.get(f"{gateway.url}/sse", headers={"Accept": "text/event-stream", "Host": host}) as response,
+        ):
+            first = await EventReader(response).next()
+    assert first is not None
+    assert first.data.decode().partition("?")[0] == endpoint
+
+
 async def test_changes_come_once_the_client_is_ready_for_them() -> None:
     with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as client:
