@@ -35,6 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
+from mcproxy.protocol.tasks import TASK
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
@@ -78,7 +79,9 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
         meta = parse_object(request.params.get(META, EMPTY_OBJECT))
     except InvalidMessage as invalid:
         return RefuseNow(McpError(invalid.code, f"_meta: {invalid.reason}"))
-    question = InputRequest(request.method, without_hop_meta(request.params, meta))
+    # tasks, Task Support and Handling: declaring no tasks, we ignore that a request wants to be one; a client may not.
+    params = {key: value for key, value in request.params.items() if key != TASK}
+    question = InputRequest(request.method, without_hop_meta(params, meta))
     configured = _configured(context)
     if not own_stream and request.method in configured:
         return ReplyNow(configured[request.method])

@@ -110,7 +110,7 @@ async def test_a_question_reaches_its_client_without_what_was_for_the_gateway_al
     async with wired() as wire, anyio.create_task_group() as tasks:
         tasks.start_soon(wire.conversation, tool("busy", client=client))
         await wire.until(3)
-        params = {"message": "?", "_meta": {"progressToken": 1}}
+        params = {"message": "?", "task": {"ttl": 1000}, "_meta": {"progressToken": 1}}
         wire.says(wire.sent[2]["id"], id="q", method="elicitation/create", params=params)
         await wire.until(4)
         assert [question.params for question in client.questions] == [{"message": raw("?")}]
