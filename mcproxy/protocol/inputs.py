@@ -123,7 +123,7 @@ def _features(capability: str, params: Params) -> tuple[str, ...]:
     match capability:
         case "elicitation":
             return (parse_text(params.get("mode", b"")) or _IMPLIED,)
-        case "sampling" if "tools" in params:
+        case "sampling" if "tools" in params or "toolChoice" in params:
             return ("tools",)
         case _:
             return ()

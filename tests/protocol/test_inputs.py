@@ -33,6 +33,7 @@ def members(value: dict[str, object]) -> Params:
         ({"sampling": {}}, "sampling/createMessage", {"messages": []}, {}),
         ({"sampling": {}}, "sampling/createMessage", {"tools": []}, {"sampling": {"tools": {}}}),
         ({"sampling": {"tools": {}}}, "sampling/createMessage", {"tools": []}, {}),
+        ({"sampling": {}}, "sampling/createMessage", {"toolChoice": {}}, {"sampling": {"tools": {}}}),
         ({"roots": {}}, "sampling/createMessage", {"tools": []}, {"sampling": {"tools": {}}}),
     ],
 )
