@@ -79,9 +79,11 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
         meta = parse_object(request.params.get(META, EMPTY_OBJECT))
     except InvalidMessage as invalid:
         return RefuseNow(McpError(invalid.code, f"_meta: {invalid.reason}"))
-    # tasks, Task Support and Handling: declaring no tasks, we ignore that a request wants to be one; a client may not.
-    params = {key: value for key, value in request.params.items() if key != TASK}
-    question = InputRequest(request.method, without_hop_meta(params, meta))
+    params = without_hop_meta(request.params, meta)
+    if request.method in INPUT_CAPABILITIES:
+        # tasks, Task Support and Handling: declaring none, we ignore that a request wants to be one; a client may not.
+        params = {key: value for key, value in params.items() if key != TASK}
+    question = InputRequest(request.method, params)
     configured = _configured(context)
     if not own_stream and request.method in configured:
         return ReplyNow(configured[request.method])
