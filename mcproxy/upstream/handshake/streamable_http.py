@@ -235,7 +235,11 @@ class _Streamable:
             if position.last_id is None or failures > MAX_RESUMPTIONS:
                 raise PeerGone("the response stream ended without the response")
             await anyio.sleep(position.wait(failures))
-            response = await self._get(position)
+            try:
+                response = await self._get(position)
+            except NotAccepted as error:
+                # Of the resumption alone: the request was taken, and may have been executed (R4).
+                raise PeerGone(f"the response stream could not be resumed: {error}") from error
             try:
                 if not _is_event_stream(response):
                     raise PeerGone(f"the response stream could not be resumed: HTTP {response.status}")

@@ -17,7 +17,7 @@ from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.handshake.streamable_http import MAX_RESUMPTIONS, Position, session_is_lost
-from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
+from tests.fakes.servers.web import FakeStreamable, Message, echo, error, event, events, result, serving
 from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, UNREADABLE, FakeClient, answering, failure, request, running, tool, value
 
@@ -346,6 +346,34 @@ async def test_a_stream_that_cannot_be_resumed_fails_its_call() -> None:
 
     async with serving(FakeStreamable({"polled": polled})) as url, running(at(url)) as it:
         assert "could not be resumed" in failure(await it.upstream(tool("polled"))).error.message
+
+
+async def test_r4_a_call_whose_server_goes_away_before_its_stream_is_resumed_is_not_sent_again() -> None:
+    async def begun(_: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
+        await site.stop()
+        return await events(http, b"id: e1\nretry: 10\ndata:\n\n")
+
+    async def handle(http: web.Request) -> web.StreamResponse:
+        response = await server(http)
+        response.force_close()
+        return response
+
+    async def come_back() -> None:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+
+    server = FakeStreamable({"begun": begun, "echo": echo})
+    runner = web.ServerRunner(web.Server(handle))  # type: ignore[arg-type, unused-ignore]  # as in `serving`
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = int(site.name.rpartition(":")[2])
+    async with running(at(site.name)) as it, anyio.create_task_group() as tasks:
+        tasks.start_soon(come_back)
+        assert "what became of it is unknown" in failure(await it.upstream(tool("begun"))).error.message
+        assert value(await it.upstream(tool("echo", "back"))) == "back"
+    assert [call["params"]["name"] for call in server.heard if call.get("method") == "tools/call"] == ["begun", "echo"]
+    await runner.cleanup()
 
 
 async def test_r25_cancelling_closes_the_stream_and_tells_the_server_which() -> None:
