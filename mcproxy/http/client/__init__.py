@@ -14,8 +14,9 @@ Guarantees:
 - What a server sends unasked, or behind a response, closes the connection and never becomes another response.
 
 Limits: 64 KiB without a byte of body (heads, interim responses, trailers); 16 KiB and 1 s for the rest of a released
-response; idle connections are closed after 15 to 19 s. No redirects, cookies, proxies, upgrades, content codings or
-pipelining, and no time-outs but for connecting: cancel to stop waiting.
+response; idle connections are closed after 15 to 19 s. Of a peer that is gone without a word, TCP's probes tell after
+two minutes. No redirects, cookies, proxies, upgrades, content codings or pipelining, and no time-outs but for
+connecting: cancel to stop waiting.
 """
 
 from mcproxy.http.client.heads import ResponseHead, write_fields, write_head

@@ -26,6 +26,9 @@ SWEEPS: Final = 4
 HAPPY_EYEBALLS_DELAY: Final = 0.25
 """Seconds after which the next address is tried beside the first (RFC 8305, section 5)."""
 
+_PROBES: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Of a silent connection: seconds before the first probe, seconds between two, and how many may stay unanswered."""
+
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 Origin = tuple[str, str | None, int | None]
@@ -141,6 +144,7 @@ class Pool:
                 await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
                 happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
             )
+            _probe_in_silence(connected)
             _, connection = await self._loop.create_connection(
                 lambda: ClientConnection(self._keep, self._forget, self._head_cache, self._keep_alive),
                 sock=connected,
@@ -178,6 +182,17 @@ class Pool:
     def _close_idle(self) -> None:
         for connection in list(self._idle):
             connection.close()
+
+
+def _probe_in_silence(connected: socket.socket) -> None:
+    """Has the system ask after a peer that is silent (RFC 9293, section 3.8.4).
+
+    A stream without events is silent for hours; one that a firewall or a crash cut off would be waited for without end.
+    """
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if hasattr(socket, name):  # macOS has not all of them
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _abort_made(connecting: asyncio.Task[ClientConnection]) -> None:

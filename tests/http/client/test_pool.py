@@ -35,6 +35,10 @@ from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
+SOCKETS = Path("/proc/net/tcp")
+"""One socket a line; the sixth word is its timer, and when that is due in hundredths of a second (proc_net_tcp.txt)."""
+KEEPALIVE_TIMER = "02"
+
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 Part = Callable[[ByteStream], Awaitable[None]]
@@ -193,6 +197,32 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
                 while pool.idle:
                     await anyio.lowlevel.checkpoint()
             assert await ask(pool, url) == b"hello"
+
+
+@pytest.mark.skipif(not SOCKETS.exists(), reason="the timers of sockets are told by Linux")
+async def test_r21_the_system_asks_after_a_server_that_is_silent() -> None:
+    clients: list[int] = []
+
+    async def silent(stream: ByteStream) -> None:
+        clients.append(stream.extra(anyio.abc.SocketAttribute.remote_port))
+        await heard(stream)
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        await stream.receive()
+
+    server = Server(silent)
+    async with serving(server) as url:
+        with closing(Pool(GUARD, 10)) as pool, anyio.fail_after(GUARD):
+            answer = await pool.request("GET", url, write_head("GET", url, {}))
+            kind, due = timer_of(clients[0])
+            answer.close()
+    assert (kind, 0 < due <= 60) == (KEEPALIVE_TIMER, True)
+
+
+def timer_of(port: int) -> tuple[str, float]:
+    """The kind of a socket's timer, and the seconds until it is due."""
+    rows = [row.split() for row in SOCKETS.read_text().splitlines()[1:]]
+    kind, _, due = next(row[5] for row in rows if row[1].endswith(f":{port:04X}")).partition(":")
+    return kind, int(due, 16) / 100
 
 
 async def test_closing_the_pool_ends_what_is_under_way() -> None:
