@@ -60,6 +60,8 @@ SHORTEST_POLL: Final = 0.1
 """Seconds: a server may ask for polling, not for a storm."""
 
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
+_EVENT_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,4096}")
+"""Ids that a header can hold. From any other, and from an empty one (WHATWG HTML, 9.2), no stream can be resumed."""
 _SESSION_LOST: Final = re.compile(
     r"session\b.{0,100}\b(not found|unknown|expired|invalid|terminated|does not exist)"
     r"|(invalid|unknown|expired|no valid|no such) session|(server|session) not initialized",
@@ -98,7 +100,9 @@ class Position(msgspec.Struct, frozen=True):
         if event.id is None and event.retry is None:
             return self
         retry = self.retry if event.retry is None else event.retry / 1000
-        return Position(event.id or self.last_id, retry)
+        if event.id is None:
+            return Position(self.last_id, retry)
+        return Position(event.id if _EVENT_ID.fullmatch(event.id) else None, retry)
 
     def wait(self, failures: int) -> float:
         """Seconds until the stream is resumed: as the server asked, else by the number of failures in a row."""

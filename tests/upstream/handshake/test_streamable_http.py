@@ -560,6 +560,23 @@ def test_r6_reopening_a_stream_backs_off_unless_its_server_says_when() -> None:
     assert Position(retry=0.0).wait(0) > 0
 
 
+@pytest.mark.parametrize("id", [b"", b"\x01", b"x" * 5000])
+async def test_a_stream_whose_last_id_fits_into_no_header_is_reopened_without_one_and_its_link_stays(id: bytes) -> None:
+    resumed: list[str | None] = []
+    heard_again = anyio.Event()
+
+    async def on_get(http: web.Request) -> web.StreamResponse:
+        resumed.append(http.headers.get("Last-Event-ID"))
+        if len(resumed) == 2:
+            heard_again.set()
+        return await events(http, b"id: e1\nretry: 10\ndata:\n\nid: " + id + b"\ndata:\n\n")
+
+    async with serving(FakeStreamable(on_get=on_get)) as url, running(at(url)) as it:
+        await heard_again.wait()
+        assert it.events.of(Disconnected) == []
+    assert resumed[:2] == [None, None]
+
+
 async def test_r2_a_get_stream_whose_session_is_gone_ends_the_link_before_any_call_suffers() -> None:
     opened = 0
 
