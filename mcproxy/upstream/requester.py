@@ -43,6 +43,8 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 AUTHENTICATION: Final = frozenset({401, 403})
 """Statuses that refuse the credentials of a request."""
+TRANSIENT: Final = frozenset({408, 425, 429})
+"""Statuses that refuse a request for now: the same request may succeed later."""
 PREFIX_BYTES: Final = 16 * 1024
 QUOTED_CHARS: Final = 300
 PREFIX_TIMEOUT: Final = 5.0

@@ -40,6 +40,7 @@ from mcproxy.upstream.requester import (
     AUTHENTICATION,
     EVENTS,
     JSON,
+    TRANSIENT,
     ExtraHeaders,
     Requester,
     connection_pool,
@@ -297,10 +298,15 @@ class _Streamable:
             self._context.publish(channel)
 
     def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
-        """Whether a GET stream is to be had: 405 says no (transports, Listening for Messages), other refusals too."""
+        """Whether a GET stream is to be had: 405 says no (transports, Listening for Messages).
+
+        Other refusals say so too, but for those that may pass: where there was a stream before, its server may not have
+        noticed its end yet (409 of the TypeScript SDK).
+        """
         if opened and response.status == 404:
             self._conversation.drain("the upstream lost the session")
-        return _is_event_stream(response) or response.status >= 500
+        may_pass = opened or response.status in TRANSIENT
+        return _is_event_stream(response) or response.status >= 500 or (may_pass and response.status != 405)
 
     async def _get(self, position: Position) -> HttpResponse:
         resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)

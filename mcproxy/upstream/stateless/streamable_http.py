@@ -43,6 +43,7 @@ from mcproxy.upstream.requester import (
     AUTHENTICATION,
     EVENTS,
     JSON,
+    TRANSIENT,
     ExtraHeaders,
     Requester,
     connection_pool,
@@ -58,8 +59,6 @@ from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_moder
 _TOOLS: Final = Kind.TOOLS
 REFETCHED_PAGES: Final = 100
 """Pages of a list of tools that are read at most to find one definition."""
-TRANSIENT: Final = frozenset({408, 425, 429})
-"""Statuses that tell nothing of the server's era: the same request may succeed later."""
 _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
 
 

@@ -560,6 +560,20 @@ def test_r6_reopening_a_stream_backs_off_unless_its_server_says_when() -> None:
     assert Position(retry=0.0).wait(0) > 0
 
 
+@pytest.mark.parametrize("status", [400, 401, 409, 429, 503])
+async def test_r21_a_stream_that_is_refused_once_is_asked_for_again_where_there_was_one_before(status: int) -> None:
+    opened = 0
+
+    async def on_get(http: web.Request) -> web.StreamResponse:
+        nonlocal opened
+        opened += 1
+        return web.Response(status=status) if opened == 2 else await events(http, b"retry: 10\n\n")
+
+    async with serving(FakeStreamable(on_get=on_get)) as url, running(at(url)) as it:
+        await it.events.until(lambda: PushChannel.RESTORED in [each.change for each in it.events.of(UpstreamChanged)])
+    assert opened >= 3
+
+
 @pytest.mark.parametrize("id", [b"", b"\x01", b"x" * 5000])
 async def test_a_stream_whose_last_id_fits_into_no_header_is_reopened_without_one_and_its_link_stays(id: bytes) -> None:
     resumed: list[str | None] = []
