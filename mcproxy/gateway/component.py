@@ -1,7 +1,7 @@
 """`Component`: a part of the gateway that lives between calls, and what it is told: settings, events, listeners.
 
-`gateway.gateway` has the one list of them, in the order in which they are told. A part overrides what concerns it, and
-declares the sections of the settings and the kinds of events that do: it is told of no other.
+`gateway.gateway` has the one list of them, in the order in which they are told. A component overrides the methods that
+concern it, and declares the sections of the settings and the types of events that it is told of.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Reconfiguration(msgspec.Struct, frozen=True):
     settings: Settings
     upstreams: Mapping[str, Upstream]
     kept: frozenset[str] = frozenset()
-    """Those that are the same objects as before a reload: their links go on."""
+    """Names of the upstreams that are the same objects as before the reload: their links go on."""
 
 
 LINK_EVENTS: Final[frozenset[type]] = frozenset(get_args(UpstreamEvent)) - {UpstreamChanged}
@@ -30,18 +30,21 @@ LINK_EVENTS: Final[frozenset[type]] = frozenset(get_args(UpstreamEvent)) - {Upst
 
 
 class Component:
-    """A part of the gateway that does nothing in each of these cases."""
+    """A part of the gateway; each method does nothing unless overridden.
+
+    A base class and not a protocol, so that a component states only what concerns it.
+    """
 
     goes_by: ClassVar[frozenset[str]] = frozenset()
-    """The sections of the settings that it takes over: it is reconfigured where one of them differs."""
+    """The sections of the settings that the component uses: it is reconfigured when one of them differs."""
     heeds: ClassVar[frozenset[type]] = frozenset()
-    """The types of upstream events that it takes note of, and of the changes that upstreams announce."""
+    """The types of upstream events, and of the changes that upstreams announce, that `on_event` is called with."""
 
     def reconfigure(self, change: Reconfiguration) -> None:
         """Puts other settings and upstreams in force. Never blocks."""
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Takes note of what happened upstream. Never blocks."""
+        """Reacts to an upstream event. Never blocks."""
 
     def join(self, listener: Listener) -> None:
         """As `Audience.join`."""
@@ -50,4 +53,4 @@ class Component:
         """As `Audience.leave`."""
 
     async def run(self) -> None:
-        """Does what takes time, until cancelled; returns at once where nothing does."""
+        """The component's long-running work, until cancelled; returns at once where there is none."""

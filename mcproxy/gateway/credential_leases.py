@@ -1,7 +1,7 @@
-"""When the link of a principal, or of a caller's credentials, is over: its calls, listeners and idle time (R39).
+"""Leases on the links of principals and credentials: each ends when no call or listener uses it for long enough (R39).
 
-A stateless caller never says that it leaves, so that a lease runs while calls or listeners use it, and for an idle time
-after. Holds keys alone, no credentials; says which leases are over, and ends no link itself.
+A stateless caller never says that it leaves, so a lease lives while calls or listeners use it, and for an idle time
+after. Holds keys alone, no credentials; returns the leases that are over, and ends no link itself.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class CredentialLeases:
         self.reconfigure(idle, most_of_principal)
 
     def reconfigure(self, idle: float, most_of_principal: int) -> None:
-        """`idle` is in seconds. Every lease is introduced to the upstreams anew."""
+        """Takes another idle time, in seconds, and introduces every lease to the upstreams anew with its next call."""
         self.idle = idle
         self._most_of_principal = most_of_principal
         for lease in self._leases.values():
             lease.introduced = False
 
     async def begun(self) -> None:
-        """Returns once there is a lease."""
+        """Returns once there is any lease."""
         while not self._leases:
             await self._begun.wait()
 
     @contextmanager
     def used(self, key: str, principal: str, now: float) -> Iterator[bool]:
-        """While a call lasts. Gives whether it is the first since the settings changed.
+        """Holds a lease while a call lasts. Yields whether this is the first use since the settings changed.
 
-        Raises McpError where the principal has too many already.
+        Raises McpError where the principal has too many leases already.
         """
         if key not in self._leases and self._of_principal[principal] >= self._most_of_principal:
             sentence = (
@@ -66,7 +66,7 @@ class CredentialLeases:
             lease.calls -= 1
 
     def keep(self, key: str, principal: str, now: float) -> Lease:
-        """The lease, which begins now where there was none. Listeners are counted elsewhere (`lapsed`)."""
+        """The lease, which begins now where there was none. `lapsed` counts listeners separately."""
         if key not in self._leases:
             self._leases[key] = Lease(principal, now)
             self._of_principal[principal] += 1
@@ -75,7 +75,7 @@ class CredentialLeases:
         return self._leases[key]
 
     def lapsed(self, heard: Iterable[str], now: float) -> list[str]:
-        """Forgets and returns the leases that were idle for too long, unless listeners still use them (`heard`)."""
+        """Removes and returns the leases that were idle for too long and that no listener uses (`heard`)."""
         for key in heard:
             if key in self._leases:
                 self._leases[key].used = now

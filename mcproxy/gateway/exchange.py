@@ -26,11 +26,11 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES, Subject
 from mcproxy.telemetry.metrics import Metrics
 
 AskForLevel = Callable[[Space, Caller], Awaitable[None]]
-"""Has an upstream log as verbosely as a stateless call wants, where another level is in force."""
+"""Asks an upstream for the log level that a stateless call wants, where another level is in force."""
 
 
 class UpstreamExchange:
-    """Sends calls in the names of their upstreams, and gives outcomes back in those of the endpoint."""
+    """Sends calls in their upstreams' names, and returns outcomes in those of the caller's endpoint."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class UpstreamExchange:
         self._upstreams = upstreams
         self._ask_for_level = ask_for_level
         self._own = own
-        """The gateway's answers about entries of its own."""
+        """The gateway's own answers about entries that it adds itself."""
         self._metrics = metrics
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
         self._in_flight: dict[tuple[str, str], int] = {}
-        """Calls at upstreams, by the upstream and the account of the principal."""
+        """Calls in flight, by upstream and the principal's account."""
 
     def __call__(self, target: Target, call: Call) -> Awaitable[Outcome]:
         """The outcome of `call` at `target`.
@@ -64,7 +64,7 @@ class UpstreamExchange:
         return self._send(target.space, call, rewriter)
 
     def _rewriter(self, space: Space) -> Rewriter | None:
-        """None where the upstream's names are the caller's."""
+        """The rewriter of results; None where the upstream's names are the caller's."""
         if not space.slug:
             return None
         rewriter = self._rewriters.get(space.slug)
@@ -109,9 +109,11 @@ class UpstreamExchange:
         return await own(call)
 
     def _take_share(self, space: Space, principal: Principal) -> tuple[str, str] | None:
-        """Counts a call of one caller. Raises McpError where that has its share in flight.
+        """Counts a call of one caller.
 
-        Callers that cannot be told apart are no single caller: they share the whole of `max_in_flight`.
+        Raises McpError where the caller's share of the upstream is in flight already.
+
+        Anonymous callers cannot be told apart, so they share the whole of `max_in_flight`.
         """
         if principal.is_several:
             return None
@@ -130,20 +132,20 @@ class UpstreamExchange:
 
 
 def check_question(request: InputRequest) -> None:
-    """Raises McpError for a question of an extension, where those do not pass."""
+    """Raises McpError for a question of a method that the gateway does not know: it may not pass."""
     if request.method not in INPUT_CAPABILITIES:
         raise McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}")
 
 
 def translated(call: Call, params: Params, rewriter: Rewriter, *, repeatable: bool, passes_all: bool = False) -> Call:
-    """`call` with `params` in the upstream's names, and a way back that speaks the caller's."""
+    """`call` with `params` in the upstream's names, and with a client that translates to the caller's names."""
     listener = None if call.listener is None else TranslatedListener(call.listener, rewriter)
     client = TranslatedClient(call.client, rewriter, passes_all)
     return replace(call, params=params, client=client, listener=listener, repeatable=repeatable)
 
 
 class TranslatedClient(msgspec.Struct, frozen=True):
-    """Progress and log messages hold no URI that the specification knows of, and pass."""
+    """Progress and log messages pass unchanged: the specification puts no URI in them."""
 
     client: Client
     rewriter: Rewriter

@@ -1,6 +1,6 @@
-"""Explains why a caller may make a call or not: each thing that decides it, in order (`mcproxy explain`).
+"""Explains why a caller may make a call or not: each check that decides it, in order (`mcproxy explain`).
 
-For operators, who may see everything; nothing of it is told to a caller. Asks no upstream.
+For operators, who may see everything; callers are never shown any of it. Asks no upstream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mcproxy.settings.endpoints import is_key
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that decides; the first that does not pass refuses the call."""
+    """One check; the first that fails refuses the call."""
 
     what: str
     passes: bool
@@ -42,14 +42,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision, and the steps to it up to the first that does not pass."""
+    """A decision, and the checks up to the first that failed."""
 
     allowed: bool
     steps: tuple[Step, ...]
 
 
 def kind_of(method: str, subject: str) -> Kind:
-    """The kind of thing that a call of `method` names. Raises ValueError where it names none."""
+    """The kind of entry that a call of `method` names. Raises ValueError where it names none."""
     row = METHODS.get(method)
     match row.subject if row else None:
         case Subject.TOOL:
@@ -73,9 +73,9 @@ def explain(
     arguments: Params,
     mask: Callable[[str], str],
 ) -> Explanation:
-    """Why `caller` may use a thing with these arguments, or may not. Decides as for a call, and sends nothing.
+    """Explains whether `caller` may use an entry with these arguments. Decides as for a call, and sends nothing.
 
-    `mask` conceals secrets in what the settings add to the arguments (requirement R44).
+    `mask` conceals secrets in arguments that the settings add (requirement R44).
     """
     steps: list[Step] = []
     for step in _Walk(catalogue, upstreams, caller, mask).steps(kind, subject, arguments):
@@ -140,7 +140,7 @@ class _Walk(msgspec.Struct, frozen=True):
         yield Step("policy", decision.allowed, _reason(decision))
 
     def _owners(self, layout: Layout, kind: Kind, subject: str) -> list[Space]:
-        """Upstreams whose prefix the name has."""
+        """The upstreams whose prefix the name has."""
         return [space for space in layout.spaces if kind is not Kind.RESOURCES and space.may_own_name(subject)]
 
     def _endpoint(self, layout: Layout) -> Step:
@@ -153,13 +153,13 @@ class _Walk(msgspec.Struct, frozen=True):
         return Step("endpoint", True, name)
 
     def _upstream(self, space: Space) -> Step:
-        """The upstream's state, which decides nothing here: a call itself makes one attempt to connect."""
+        """The upstream's state. It decides nothing here: a call would make one attempt to connect."""
         status = self.upstreams[space.upstream].status
         era = f", {status.identity.era.value} era ({status.identity.version})" if status.identity else ""
         return Step("upstream", True, f"{space.upstream}: {status.state.value}{era}")
 
     def _pin(self, found: _Found, kind: Kind) -> Iterator[Step]:
-        """For an entry that is not as it was approved; it decides only where pins are enforced."""
+        """Whether the entry is as approved; decides only where pins are enforced."""
         if kind is Kind.RESOURCES and self.catalogue.whole_view(self.caller).withholds(found.space.upstream, found.own):
             yield Step("pin", False, WITHHELD)
         unapproved = self.catalogue.vetted.unapproved(LinkKey(found.space.upstream, None), kind)
@@ -168,7 +168,7 @@ class _Walk(msgspec.Struct, frozen=True):
                 yield Step("pin", not self.catalogue.vetted.enforced, entry.why)
 
     def _unnamed(self, space: Space, kind: Kind) -> Iterator[str]:
-        """For entries without a name, one of which may be the one that is asked about."""
+        """Counts the entries that the upstream lists without a name: one of them may be the one in question."""
         listing = self.catalogue.known.listing(LinkKey(space.upstream, None), kind)
         count = sum(not refused.name for refused in listing.refused) if listing else 0
         if count:
@@ -182,7 +182,7 @@ class _Walk(msgspec.Struct, frozen=True):
         return Step("name", False, f"{own}, and {why or 'does not list it'}")
 
     def _list(self, found: _Found, kind: Kind) -> Iterator[Step]:
-        """For an entry that is left out of lists. It decides nothing: a call by its name reaches it."""
+        """Says why an entry is left out of lists. Decides nothing: a call by its name reaches it."""
         for version, lists in ((LATEST, "all lists"), (LATEST_HANDSHAKE, "the lists of handshake clients")):
             view = self.catalogue.whole_view(replace(self.caller, version=version))
             if any(map(found.is_shown_as, view.lists[kind])):
@@ -204,7 +204,7 @@ class _Walk(msgspec.Struct, frozen=True):
         return next(self._hidden(layout.spaces, kind, subject), None)
 
     def _hidden(self, spaces: Iterable[Space], kind: Kind, subject: str) -> Iterator[_Found]:
-        """Entries that are listed upstream and would have the name, if they were shown."""
+        """Entries that are listed upstream and would have this name if they were shown."""
         for space in spaces:
             listing = self.catalogue.known.listing(LinkKey(space.upstream, None), kind) or Listing()
             names = (*(entry.key for entry in listing.entries), *(refused.name for refused in listing.refused))
@@ -214,7 +214,7 @@ class _Walk(msgspec.Struct, frozen=True):
 
 
 def _refusal(view: View, found: _Found, kind: Kind) -> str | None:
-    """Why a list of the view lacks an entry, where it was refused."""
+    """The reason why the view refuses to show an entry, if it does."""
     sought = (found.space.upstream, kind, found.own)
     return next((each.why for each in view.refused if (each.upstream, each.kind, each.name) == sought), None)
 

@@ -106,7 +106,7 @@ class Gateway:
         self._traces = traces
         self._supervised = dict(upstreams)
         self._timeouts = timeouts = _timeouts_of(settings)
-        """One and the same mapping after each reload."""
+        """Timeouts by upstream; the same mapping object after each reload."""
         self.audit = audit or AuditLog(settings.access.audit, metrics)
         self._limits = Limits(settings.access.limits)
         self._catalogue = catalogue = Catalogue(rules_of(settings))
@@ -180,12 +180,12 @@ class Gateway:
             kind: tuple(component.on_event for component in self._components if kind in component.heeds)
             for kind in frozenset().union(*(component.heeds for component in self._components))
         }
-        """The components that are told of an event or a change, by its type, in order."""
+        """The components to call for an event or a change, by its type, in order."""
         self._settings = settings
         self._handler = self._built(settings)
 
     def handler(self, call: Call) -> Awaitable[Outcome]:
-        """The whole way of a call, by the settings that are in force when it begins."""
+        """The whole way of a call, by the settings in force when the call begins."""
         if call.caller.credentials is None and not self._own_links.has_principals:
             return self._handler(call)
         return self._with_own_links(call)
@@ -228,30 +228,31 @@ class Gateway:
             tell(event)
 
     def share_limits(self, ledger: Ledger) -> None:
-        """Shares the counts of limits with other processes; to be said once, before the first call."""
+        """Shares the counts of limits with other processes; call it once, before the first call."""
         self._limits.share(ledger)
         self._handler = self._built(self._settings)
 
     def take_note(self, change: UpstreamChanged) -> None:
-        """Goes by a change that another process heard of: what is remembered is made anew. Tells clients nothing.
+        """Takes in a change that another process heard of: what is cached or listed is fetched anew.
 
-        A subscription's changes are told by the upstream over this process's own links.
+        Tells clients nothing: they hear of a subscription's changes by the upstream's reports over this process's own
+        links.
         """
         for component in (self._cache, self._fetcher):
             if type(change.change) in component.heeds:
                 component.on_event(change)
 
     def forget_reads(self, upstream: str | None = None) -> None:
-        """Forgets what was read of an upstream, or of all."""
+        """Drops what the cache holds of an upstream, or of all (None)."""
         self._cache.forget(upstream)
 
     def tell_writes(self, tell: Callable[[str], None]) -> None:
-        """Has `tell` hear of each upstream whose resources a call may have changed."""
+        """Calls `tell` with the name of each upstream whose resources a call may have changed."""
         self._cache.on_write = tell
 
     @property
     def audience(self) -> Audience:
-        """Where the transports join and leave their clients as listeners."""
+        """Where transports join their clients as listeners, and leave."""
         return self
 
     def join(self, listener: Listener) -> None:
@@ -273,24 +274,24 @@ class Gateway:
         await self._fetcher.settled()
 
     def listeners(self) -> list[Listener]:
-        """Who hears of changes now."""
+        """The listeners that are joined now."""
         return list(self._listeners)
 
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
-        """All that an endpoint shows where no policy restricts it, over shared links; what is renamed or refused."""
+        """The view of an endpoint over shared links without a policy, with the entries that were renamed or refused."""
         return self._catalogue.whole_view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
-        """Whether there is an endpoint, as far as `principal` can see."""
+        """Whether there is an endpoint that `principal` may know of."""
         return self._catalogue.exists(endpoint, principal)
 
     def explain(self, caller: Caller, kind: Kind, subject: str, arguments: Params) -> Explanation:
-        """Why `caller` may use what it knows as `subject`, or may not."""
+        """Explains whether `caller` may use what it knows as `subject`."""
         mask = masking(self._settings.secrets)
         return explain(self._catalogue, self._upstreams, caller, kind, subject, arguments, mask)
 
     def mirrored(self, caller: Caller, tool: str) -> tuple[MirroredParameter, ...]:
-        """The parameters of a tool that the caller sees which come in headers too."""
+        """The parameters of a tool, in the caller's view, that must be mirrored in HTTP headers."""
         route = self._catalogue.routes(caller).find(_TOOLS, tool)
         return () if route is None else route.shown.mirrored
 
@@ -299,15 +300,15 @@ class Gateway:
         return self._catalogue.passing(caller) is not None
 
     def unapproved(self) -> list[RefusedEntry]:
-        """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""
+        """What upstreams offer over shared links and `access.pins` has not approved."""
         return self._approvals.unapproved()
 
     def offered(self) -> dict[str, Approved | None]:
-        """What upstreams offer now, each as it would be approved; None for one whose lists are not known."""
+        """What each upstream offers now, in the form to be approved; None for an upstream whose lists are unknown."""
         return self._approvals.offered()
 
     def _wrapped(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[str, Upstream]:
-        """`upstreams`, with traces and, where pins are enforced, with definitions compared at each start of a child."""
+        """`upstreams` with tracing and, where pins are enforced, with definitions compared at each start of a child."""
         found = {name: self._traces.sent(each) if self._traces else each for name, each in upstreams.items()}
         if settings.access.pins.mode == "enforce":
             idling = {spec.name for spec in settings.upstreams if spec.may_idle}
@@ -319,25 +320,28 @@ class Gateway:
         return self._fetcher.refetched(key, call)
 
     def _lose_links_of(self, name: str, *, returns: bool) -> None:
-        """What an upstream offered stays listed where it `returns` with other settings (R10)."""
+        """Retires the links to an upstream that a reload replaced or removed.
+
+        If it `returns` with other settings, its shared link only counts as lost, so that its entries stay listed (R10).
+        """
         for link in self._catalogue.known.links_of(name):
             stays = returns and link.owner is None
             lost = Disconnected(name, None, "its configuration changed") if stays else Retired(name, link.owner)
             self.on_event(lost)
 
     def _withholds(self, caller: Caller, task: Task, result: Raw) -> bool:
-        """Whether a hook has to judge a task's result, or a limit to cut it: then a call about the task brings it."""
+        """Whether a task's result has to pass a hook or a size limit: then only a call about the task may return it."""
         upstream, tool = task.link.upstream, task.tool
         return self._hooks.withholds(upstream, tool) or self._result_limits.exceeds(caller, upstream, tool, result)
 
     async def _read_own(self, call: Call) -> Outcome:
-        """The resource of the gateway's own: the instructions of all servers that the caller sees, in full."""
+        """The gateway's own resource: the full instructions of all servers that the caller sees."""
         text = self._catalogue.view(call.caller).whole_instructions
         contents = {"uri": INSTRUCTIONS_URI, "mimeType": "text/markdown", "text": text}
         return Complete(first_level({"contents": [contents]}))
 
     def _built(self, settings: Settings) -> Handler:
-        """The pipeline that goes by `settings`."""
+        """The pipeline for `settings`."""
         self._metrics.calls.subjects.most = settings.proxy.limits.max_metric_subjects
         answers = self._answers(settings)
         searched = [key_of(name) for name, endpoint in settings.endpoints.items() if endpoint.discovery == "search"]
@@ -360,7 +364,7 @@ class Gateway:
         )
 
     def _answers(self, settings: Settings) -> dict[str, Handler]:
-        """What the gateway answers itself, by method."""
+        """The methods that the gateway itself answers, with their handlers."""
         proxy = settings.proxy
         lists = Lists(self._catalogue, self._fetcher, proxy, self._sealer, self._id, self._now)
         tasks = TaskLists(

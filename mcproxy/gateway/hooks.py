@@ -1,6 +1,6 @@
 """Hooks: services of the operator's that are asked about calls before they are sent, or about their results.
 
-Two stages of the pipeline, each absent where no hook has its phase; a call that none selects goes straight on. A call
+Two stages of the pipeline, each absent where no hook has its phase; a call that no hook selects passes through. A call
 that a hook changed goes through policy, overrides and approval like any other. The result of a tool is judged by
 whichever call it comes back: that of the tool, or one about the task that this became. Asks only about calls that the
 policy allows; keeps nothing of them.
@@ -47,17 +47,17 @@ from mcproxy.telemetry.metrics import Metrics
 log = structlog.get_logger()
 
 MAX_REASON: Final = 500
-"""Characters of a service's reason that are told."""
+"""Characters of a service's reason that are passed on to the caller and the log."""
 REMEMBERED: Final = 1024
-"""Subjects for which the hooks that select them are remembered."""
+"""Subjects whose hooks are remembered."""
 MAX_REMEMBERED: Final = 256
-"""Characters of such a subject's name."""
+"""Characters of a subject's name, above which its hooks are not remembered."""
 
 _ARGUMENTS: Final = "arguments"
 _TOOL_CALL: Final = "tools/call"
 _RESULT: Final = "result"
 _MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "messages", "contents", "description"})
-"""The members of a result that a hook may replace; it sees the others as they are."""
+"""The members of a result that a hook may replace; the others it only sees."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Hook:
     webhook: SignedWebhook
 
     def concerns(self, method: str, upstream: str, own: str) -> bool:
-        """Whether it selects calls of what an upstream itself calls `own`."""
+        """Whether the hook selects calls of the entry that its upstream calls `own`."""
         settings = self.settings
         return (
             method in settings.on
@@ -79,13 +79,13 @@ class _Selected(NamedTuple):
     hooks: tuple[_Hook, ...]
     subject: CallSubject
     method: str
-    """What its hooks are told that the call is."""
+    """The method that the hooks are told."""
 
 
 class _Selection:
-    """Finds the hooks of one phase that are to be asked about a call. Remembers the latest subjects.
+    """Finds the hooks of one phase for a call. Remembers the latest subjects.
 
-    With `task_of`, calls about a task that give the result of a tool count as calls of that tool.
+    With `task_of`, a call about a task that returns a tool's result counts as a call of that tool.
     """
 
     def __init__(
@@ -100,13 +100,16 @@ class _Selection:
         self._concerned = lru_cache(REMEMBERED)(self._find)
 
     def passes(self, call: Call) -> bool:
-        """Whether it is known that no hook is to be asked about a call."""
+        """Whether the call is known to concern no hook."""
         if call.row.name in KINDS:
             return self(call) is None and call.notes.subject is not None
         return call.row.subject is not Subject.TASK or self(call) is None
 
     def __call__(self, call: Call) -> _Selected | None:
-        """None where no hook is to be asked, as far as is known: what is not listed yet has another name upstream."""
+        """The hooks to ask about a call.
+
+        None if there is none as far as is known: an unlisted entry has no known own name yet.
+        """
         method = call.row.name
         if call.row.subject is Subject.TASK:
             task = self._task_of(call)
@@ -122,7 +125,7 @@ class _Selection:
         return _Selected(hooks, subject, method) if hooks else None
 
     def find(self, method: str, upstream: str, own: str) -> tuple[_Hook, ...]:
-        """The hooks for what an upstream itself calls `own`."""
+        """The hooks for the entry that its upstream calls `own`."""
         find = self._concerned if len(own) <= MAX_REMEMBERED else self._find
         return find(method, upstream, own)
 
@@ -135,9 +138,10 @@ def _tool_of(task: Task) -> CallSubject:
 
 
 class CallHooks(Component):
-    """`before` and `after` are its stages. `subject_of` finds what a call is about, as far as its caller may use it.
+    """`before` and `after` are its stages.
 
-    `learn` has the list asked for that a name may be in which is not known; it raises McpError.
+    `subject_of` finds what a call is about, as far as its caller may use it. `learn` fetches the list that an unknown
+    name may be in, and raises McpError.
     """
 
     goes_by = frozenset({"access"})
@@ -163,7 +167,7 @@ class CallHooks(Component):
         self._take(change.settings)
 
     def _take(self, settings: Settings) -> None:
-        """A hook whose settings are the same keeps its connections."""
+        """Puts other hooks in force; a hook whose settings are equal keeps its connections."""
         known = {hook.settings: hook for hook in self._hooks}
         wanted = settings.access.hooks
         self._hooks = tuple(known.get(each) or _Hook(each, SignedWebhook(each)) for each in wanted)
@@ -192,7 +196,7 @@ class CallHooks(Component):
         return asking_after if select.hooks else handler
 
     def withholds(self, upstream: str, tool: str) -> bool:
-        """Whether results of a tool may go nowhere before a hook has judged them."""
+        """Whether a tool's results may be sent nowhere before a hook has judged them."""
         return any(hook.settings.mode == "enforce" for hook in self._after.find(_TOOL_CALL, upstream, tool))
 
     async def _ask_before(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
@@ -208,12 +212,12 @@ class CallHooks(Component):
 
     async def _select(self, select: _Selection, call: Call) -> _Selected | None:
         if call.notes.subject is None and call.row.name in KINDS:
-            # Not listed yet: its upstream is asked for its list, as the router would, which tells its own name.
+            # Not listed yet: fetch the upstream's list, as the router would, to learn the entry's own name.
             await self._learn(call)
         return select(call)
 
     async def _ask_after(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
-        # Before the call: while it runs, what it is about may be taken from its caller, and its result is judged still.
+        # Selected before the call: its result is judged even if a reload hides the tool from its caller while it runs.
         selected = await self._select(select, call)
         outcome = await handler(call)
         result = _result(call, outcome)
@@ -232,8 +236,10 @@ class CallHooks(Component):
         return tuple(hook for hook in self._hooks if hook.settings.phase == phase)
 
     async def _ask(self, hook: _Hook, call: Call, payload: Params) -> tuple[str, Params]:
-        """The decision that counts, and what it comes with. Raises McpError where the service failed, and `fail` says
-        that calls are refused then."""
+        """The decision that counts, and its body.
+
+        Raises McpError where the service failed and `fail` says to refuse calls then.
+        """
         settings, reason, body = hook.settings, "", {}
         try:
             answer = await hook.webhook(payload)
@@ -258,7 +264,7 @@ class CallHooks(Component):
 
 
 def _is_allowed(call: Call, subject: CallSubject) -> bool:
-    """Whether the policy allows a call: no hook is told of others."""
+    """Whether the policy allows a call: hooks are told of no other."""
     if subject.judge is None or subject.decision is not None:
         return True
     try:
@@ -270,14 +276,14 @@ def _is_allowed(call: Call, subject: CallSubject) -> bool:
 
 
 def _result(call: Call, outcome: Outcome) -> Raw | None:
-    """The result that a call brings, be it that of a task in the task's state; None where it brings none."""
+    """The tool's result in an outcome, be it in the state of a task; None where there is none."""
     if not isinstance(outcome, Complete):
         return None
     return outcome.result.get(_RESULT) if _describes_task(call) else raw(outcome.result)
 
 
 def _with_result(call: Call, outcome: Outcome, result: Raw) -> Outcome:
-    """`outcome` with another result in its place."""
+    """`outcome` with another result in place of its own."""
     assert isinstance(outcome, Complete)
     if _describes_task(call):
         return replace(outcome, result={**outcome.result, _RESULT: result}, findings=None)
@@ -287,18 +293,18 @@ def _with_result(call: Call, outcome: Outcome, result: Raw) -> Outcome:
 
 
 def _describes_task(call: Call) -> bool:
-    """Whether what is answered is the state of a task, and no result of a tool."""
+    """Whether the outcome is the state of a task rather than a tool's result."""
     return call.row.subject is Subject.TASK and not call.row.may_fail
 
 
 def _changed(result: Raw, members: Params) -> Raw:
-    """A result with what a hook may change of it."""
+    """The result with the members that the hook replaced."""
     kept = {key: value for key, value in object_or_empty(result).items() if key not in _MEMBERS}
     return raw({**kept, **{key: value for key, value in members.items() if key in _MEMBERS}})
 
 
 def _told(hook: _Hook, call: Call, selected: _Selected) -> Params:
-    """What a service is told of a call."""
+    """The JSON that a service is sent about a call."""
     subject = selected.subject
     principal = call.caller.principal
     told = first_level(
@@ -318,7 +324,10 @@ def _told(hook: _Hook, call: Call, selected: _Selected) -> Params:
 
 
 def _body(decision: str, answer: Params, settings: HookSettings, call: Call) -> Params:
-    """What a decision comes with. Raises WebhookFailed where it is none of the three, or lacks what it needs."""
+    """The body of a service's decision.
+
+    Raises WebhookFailed for an unknown decision or a body that lacks what it needs.
+    """
     if decision not in {"allow", "deny", "change"}:
         raise WebhookFailed("its decision is not allow, deny or change")
     if decision != "change":

@@ -1,9 +1,9 @@
 """The log level that each upstream is asked for: the most verbose that a client wants (2025-11-25, logging).
 
-Clients are spared what is too verbose for them where it is handed out. An upstream is asked for nothing until a client
-names a level, for its session or, in the stateless era, in a call: without one "the server MAY decide", and some decide
-to log nothing. Once it was asked, it is asked for what is wanted from then on: no level outlives the session that named
-it, or silences a stateless client.
+Messages too verbose for a client are dropped where they are handed to it. An upstream is asked for no level until a
+client names one, for its session or, in the stateless era, in a call: without a level "the server MAY decide", and some
+decide to log nothing. From then on the level follows what clients want: none outlives the session that named it, or
+silences a stateless client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class LogLevels(Component):
-    """`timeout` is how many seconds a client's request waits for upstreams to agree, and each upstream has to."""
+    """`timeout` is for how many seconds a client's request waits for upstreams, and how long each upstream may take."""
 
     goes_by = frozenset({"proxy"})
     heeds = LINK_EVENTS
@@ -48,9 +48,9 @@ class LogLevels(Component):
         self._named: set[Listener] = set()
         """Listeners that named a level."""
         self._sent: dict[LinkKey, str] = {}
-        """What the upstream of each link agreed to."""
+        """The level that each link's upstream agreed to."""
         self._of_calls: dict[LinkKey, str] = {}
-        """The most verbose level that a stateless call wanted since the link came up, where it had to be asked for."""
+        """The most verbose level that a stateless call asked each link for since the link came up."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -61,7 +61,7 @@ class LogLevels(Component):
         await self._syncs.run()
 
     async def set_level(self, call: Call) -> Outcome:
-        """Answers when the upstreams know, so that the next call is logged as wished; it does not wait for long."""
+        """Answers once the upstreams have the level, so that it holds for the next call, or after `timeout` seconds."""
         level = parse_text(call.params.get("level", b""))
         if level not in LOG_LEVELS:
             raise McpError(INVALID_PARAMS, f'"level" must be one of {", ".join(LOG_LEVELS)}')
@@ -76,9 +76,9 @@ class LogLevels(Component):
         return Complete({})
 
     async def ask_for(self, space: Space, caller: Caller) -> None:
-        """Has an upstream log as a stateless call wants, before it is sent the call.
+        """Asks an upstream for a stateless call's level before the call is sent.
 
-        One that agreed to no level, or has none, is asked again only for a more verbose one.
+        An upstream that has agreed to no level, or has no logging, is asked again only for a more verbose one.
         """
         link, level = self._catalogue.link(space, caller), caller.log_level
         if level is None or level not in LOG_LEVELS:
@@ -87,14 +87,14 @@ class LogLevels(Component):
         if asked is not None and is_audible(level, asked):
             return
         if self._catalogue.known.era(link) is Era.STATELESS:
-            return  # it hears the level with the call
+            return  # the call itself carries the level
         self._of_calls[link] = level
         self._syncs.want(link)
         with anyio.move_on_after(self._timeout):
             await self._syncs.done(link)
 
     def leave(self, listener: Listener) -> None:
-        """Forgets what a listener wanted."""
+        """Forgets the level that a listener named."""
         if listener in self._named:
             self._named.discard(listener)
             self._refresh()
@@ -112,7 +112,7 @@ class LogLevels(Component):
                 pass
 
     def _refresh(self) -> list[LinkKey]:
-        """The links whose level is another now; each is told."""
+        """The links whose wanted level differs from the one in force; their tasks are woken."""
         stale = [link for link in self._catalogue.known.up() if self._wanted(link) not in (None, self._sent.get(link))]
         for link in stale:
             self._syncs.want(link)
@@ -123,7 +123,7 @@ class LogLevels(Component):
         self._of_calls.pop(link, None)
 
     def _wanted(self, link: LinkKey) -> str | None:
-        """The level to ask for; None where no client named one, or the upstream has none."""
+        """The level to ask for; None where no client named one, or the upstream has no logging."""
         identity = self._catalogue.known.identity(link)
         if identity is None or METHODS[SET_LEVEL].capability not in identity.capabilities:
             return None

@@ -1,7 +1,7 @@
 """Links that are callers' own: ends those that are over, and says which calls concern them alone (R14, R39).
 
-A session's links end with it. Those of a principal, or made with credentials that callers brought, end when they were
-not used for long. Connects nothing: a call, or the fetcher of its lists, makes a link.
+A session's links end with the session. Links of a principal, or made with credentials that callers brought, end after
+an idle time. Connects nothing: a call, or the fetcher of its lists, makes a link.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.settings import Settings
 
 SWEEPS: Final = 4
-"""How often idle credentials are looked for in the time that they may idle (`limits.session_idle`)."""
+"""Sweeps for idle leases within the idle time (`limits.session_idle`)."""
 
 
 class OwnLinks(Component):
@@ -65,7 +65,7 @@ class OwnLinks(Component):
             self._leases.keep(brought.key, listener.caller.principal.account, self._now())
 
     def leave(self, listener: Listener) -> None:
-        """Ends the links of a session with the last listener that it has."""
+        """Ends the links of a session when its last listener leaves."""
         session = listener.caller.session
         if session is not None and self._listeners.of(session) is None:
             for link in self._catalogue.own_links(session):
@@ -73,9 +73,10 @@ class OwnLinks(Component):
 
     @asynccontextmanager
     async def used(self, call: Call) -> AsyncIterator[None]:
-        """While a call lasts. Where it brought credentials, the lists of what they reach are known when it begins.
+        """Holds the caller's leases while a call lasts.
 
-        Raises McpError where the principal has too many sets of them in use.
+        If the call brought credentials for the first time, their links are made, and their lists known, before it
+        begins. Raises McpError where the principal has too many sets of credentials in use.
         """
         principal, brought = call.caller.principal, call.caller.credentials
         with ExitStack() as stack:
@@ -89,7 +90,7 @@ class OwnLinks(Component):
     async def roots_changed(self, call: Call) -> Outcome:
         """Passes `notifications/roots/list_changed` to the session's own links (R60).
 
-        Links that several sessions use, those of a principal too, have the roots of none of them.
+        Links that several sessions share, those of a principal too, declare no session's roots.
         """
 
         async def tell(link: LinkKey) -> None:
@@ -102,7 +103,7 @@ class OwnLinks(Component):
         return Complete({})
 
     async def run(self) -> None:
-        """Ends the links that were not used for long, until cancelled."""
+        """Ends links that were idle for too long, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep, self._leases, self._catalogue.credential_links)
             tasks.start_soon(self._sweep, self._principals, self._catalogue.principal_links)

@@ -95,7 +95,7 @@ def attributed(handler: Handler) -> Handler:
 
 
 def _facts(call: Call) -> dict[str, object]:
-    """The client's own id of the request, escaped, and the trace: what the audit has them as."""
+    """The client's own id of the request, escaped, and its trace id, as in the audit log."""
     id = call.id[:MAX_ID].encode("unicode_escape").decode() if isinstance(call.id, str) else call.id
     facts = {"request": id, "trace": call.notes.trace or trace_id(call.params)}
     return {name: fact for name, fact in facts.items() if fact is not None}
@@ -190,9 +190,9 @@ def limited(
 ) -> Stage:
     """Admits calls that ask for something as far as `limits` have room; the rest is refused with LIMIT_EXCEEDED.
 
-    A parked call counts until it is over; a retry that `resumes` it is no other call.
-    Over HTTP too it is an error in a response, and no status 429: of that, some official SDKs make an error of the
-    transport, which lets its `data` and any `Retry-After` go.
+    A parked call counts until it is over; a retry that `resumes` it is no other call. Over HTTP too the refusal is a
+    JSON-RPC error and no status 429: some official SDKs turn a 429 into a transport error and lose both `data` and
+    `Retry-After`.
     """
 
     is_shared = limits.is_shared

@@ -1,6 +1,6 @@
 """The end of the pipeline: each call to the part that answers it, as its row in the table of methods says.
 
-What the gateway knows it answers itself; a call for an upstream goes by its target through the tasks and the exchange.
+The gateway answers some methods itself; a call for an upstream goes to its target through tasks and exchange.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Shape, Sub
 
 
 class Router:
-    """A `Handler`. `answers` are the gateway's own, one for each row that names it."""
+    """A `Handler`. `answers` are the gateway's own handlers, one for each row that names one."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Router:
         return self._pass_on(call) if route is None else route(call)
 
     def _route(self, row: Method) -> Handler | None:
-        """The handler of a method; None for what the edge answers by itself."""
+        """The handler of a method; None for a method that the edge answers."""
         if row.answerer is not Answerer.UPSTREAM:
-            # Some methods that the edge answers need the gateway for a part of the answer (subscriptions/listen).
+            # Some methods that the edge answers need the gateway for part of the answer (subscriptions/listen).
             answer = self._answers.get(row.name)
             assert answer is not None or row.answerer is Answerer.EDGE
             return None if answer is None else partial(self._answer, answer)
@@ -71,7 +71,7 @@ class Router:
         return self._resolve if row.named_in is None else self._call
 
     def _pass_on(self, call: Call) -> Awaitable[Outcome]:
-        """A message of an extension that the gateway does not know: it goes to the only upstream there, or nowhere."""
+        """Passes a message of an unknown extension to the only upstream behind the endpoint, or refuses it."""
         if call.row.known:
             raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.row.name}")
         target = self._resolver.passed(call)
@@ -83,7 +83,7 @@ class Router:
         return answer(call)
 
     def _call(self, call: Call) -> Awaitable[Outcome]:
-        """A listed tool or prompt is called at once; for another name, an upstream may have to be asked first."""
+        """Calls a listed tool or prompt at once; for another name, an upstream's list may have to be fetched first."""
         target = self._resolver.named(call, self._catalogue.routes(call.caller))
         if target is None:
             return self._resolve(call)
@@ -99,7 +99,7 @@ class Router:
     def _send(self, target: Target, call: Call) -> Awaitable[Outcome]:
         check_brought(target.space, call.caller)
         if target.route is not None and target.route.may_need_approval and not call.notes.approved:
-            # It passed the stage of approvals before a reload brought the rule, and waited for a list since.
+            # It passed the approval stage before a reload added the rule, and has since waited for a list.
             raise outdated()
         return self._tasks.call(target, call)
 
@@ -117,8 +117,8 @@ class Router:
         if space is None or space.spec.oauth is None:
             return None
         if self._catalogue.known.listing(self._catalogue.link(space, call.caller), Kind.TOOLS) is None:
-            return None  # It may be a tool of the upstream's own.
-        # It was listed until the login was made.
+            return None  # The upstream may have a tool of that name.
+        # The tool was listed until the login was made.
         text = f"No login is needed at {space.upstream} now: use its tools."
         return Complete(first_level({"resultType": "complete", "content": [{"type": "text", "text": text}]}))
 
@@ -135,16 +135,17 @@ class Router:
         return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
 
     async def _read_directory(self, call: Call) -> Outcome:
-        """The children of a directory that the caller may read."""
+        """Reads a directory; leaves out children that the caller may not read."""
         outcome = await self._read(call)
         if not isinstance(outcome, Complete):
             return outcome
         return replace(outcome, result=readable_children(outcome.result, self._may_read(call)))
 
     async def _describe_skill(self, call: Call) -> Outcome:
-        """The entry of a skill of which the caller may read every file, as approved; any other does not exist (R38).
+        """The entry of a skill, as approved, of which the caller may read every file; any other is unknown (R38).
 
-        In its own words an upstream would tell a skill that does not exist from one that is hidden.
+        The refusal is the gateway's: an upstream's words would tell a skill that does not exist from one that is
+        hidden.
         """
         outcome = await self._read(call)
         match outcome:
@@ -156,14 +157,14 @@ class Router:
                 return outcome
 
     def _hides(self, call: Call) -> bool:
-        """Whether there may be skills that the caller is not to know of."""
+        """Whether there may be skills that the caller may not know of."""
         return not self._shows_all(call) or self._catalogue.vetted.enforced
 
     def _shows_skill(self, call: Call, skill: Raw) -> bool:
         return is_readable(skill, self._may_read(call)) and self._catalogue.is_as_listed(call.caller, skill)
 
     def _shows_all(self, call: Call) -> bool:
-        """Whether all callers may use the same there."""
+        """Whether the policy gives all callers the same there."""
         return self._catalogue.routes(call.caller).for_all
 
     def _may_read(self, call: Call) -> Callable[[str], bool]:
@@ -179,7 +180,7 @@ def _check_offered(row: Method, routes: RouteTable) -> None:
 
 
 def _checked(space: Space, outcome: Complete) -> Complete | Failed:
-    """The result of a read; a failure where it is content that its upstream may not send (`content`)."""
+    """The result of a read, or a failure where the upstream may not send such content (`content`)."""
     findings = outcome.findings
     if findings is not None and findings.sound:
         return outcome

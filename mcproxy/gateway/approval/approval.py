@@ -23,11 +23,11 @@ from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first
 from mcproxy.settings.access.policy import Approver
 
 MAX_ASKED: Final = 4000
-"""Characters of the arguments in the form that a caller is shown: its client has the whole."""
+"""Characters of the arguments in the form shown to the caller; the caller's client has the full text."""
 MAX_SHOWN: Final = 100_000
 """Characters of the arguments that an operator is shown."""
 APPROVE: Final = "approve"
-"""The field of the form."""
+"""The name of the form's only field."""
 
 
 class ApprovalState(Enum):
@@ -72,7 +72,7 @@ OUTCOMES: Final = {
     _Event.GIVEN_UP: "withdrawn",
     _Event.OUTDATED: "withdrawn",
 }
-"""What came of an approval, by the event that ended it; a label of metrics."""
+"""The outcome of an approval by the event that ended it; a label of metrics."""
 
 
 def _refusal(event: ApprovalEvent, reason: Reason, sentence: str) -> tuple[ApprovalEvent, Failed]:
@@ -106,28 +106,28 @@ REFUSALS: Final = dict(
         ),
     ]
 )
-"""What the caller is told, by the event that ended the approval."""
+"""The sentence for the caller, by the event that ended the approval."""
 
 
 def outdated() -> McpError:
-    """The refusal of a call that needs an approval by now, and needed none when it could have been asked about."""
+    """The refusal of a call that needs an approval only since a reload, and too late for its caller to be asked."""
     error, event = REFUSALS[_Event.OUTDATED].error, _Event.OUTDATED
     return McpError(error.code, error.message, {"approval": OUTCOMES[event]}, reason=Reason.APPROVAL_WITHDRAWN)
 
 
 class ApprovalSubject(msgspec.Struct, frozen=True):
-    """What an approval is for: it is good for nothing else."""
+    """The one call that an approval covers; it allows no other."""
 
     principal: str
     upstream: str
     tool: str
-    """The upstream's own name of it."""
+    """The upstream's own name of the tool."""
     arguments: str
-    """A digest of the arguments that the upstream gets."""
+    """A digest of the arguments that are sent to the upstream."""
     entry: str
     """A digest of the tool's definition."""
     generation: int
-    """Counts the configurations that were in force."""
+    """A count of the `access` settings that were in force so far; a reload that changes them raises it."""
 
 
 class _Form(msgspec.Struct):
@@ -146,24 +146,24 @@ class Approval(msgspec.Struct, eq=False, dict=True):
     approver: Approver
     name: str
     given: Raw
-    """The arguments as the caller gave them, in the names that it knows."""
+    """The arguments as the caller sent them, in the caller's names."""
     arguments: Raw
-    """Those that the upstream gets, with secrets of the configuration masked."""
+    """The arguments that the upstream gets, with secrets of the configuration masked."""
     asked_at: float
     """A Unix time in seconds."""
     expires: float
-    """Likewise."""
+    """A Unix time in seconds."""
     holds: Callable[[], bool]
-    """Whether the call would still be the one that a person is asked about."""
+    """Returns whether the call, if sent now, would still be the one that the person was asked about."""
     state: ApprovalState = ApprovalState.WAITING
     last: ApprovalEvent | None = None
-    """The event that led there."""
+    """The event that led to the current state."""
     decided: anyio.Event = msgspec.field(default_factory=anyio.Event)
     over: anyio.Event = msgspec.field(default_factory=anyio.Event)
-    """Set once nothing can happen to it any more."""
+    """Set once the state is final."""
 
     def move(self, event: ApprovalEvent) -> bool:
-        """Takes an event; False, and nothing, where its state has no such edge: another decision was faster."""
+        """Applies an event. Returns False, and changes nothing, where the state allows no such event."""
         after = TRANSITIONS.get(self.state, {}).get(event)
         if after is None:
             return False
@@ -179,13 +179,13 @@ class Approval(msgspec.Struct, eq=False, dict=True):
 
     @property
     def outcome(self) -> str:
-        """What came of it, once it is over."""
+        """A value of `OUTCOMES`, once the approval is over."""
         assert self.last is not None
         return OUTCOMES[self.last]
 
     @property
     def refusal(self) -> Failed:
-        """What its caller is told, once it is over and was not used."""
+        """The sentence for the caller, once the approval is over and was not used."""
         assert self.last is not None
         return REFUSALS[self.last]
 
@@ -199,14 +199,14 @@ class Approval(msgspec.Struct, eq=False, dict=True):
 
     @cached_property
     def shown_arguments(self) -> str:
-        """The arguments that the upstream gets, as an operator reads them."""
+        """The arguments that the upstream gets, as text for an operator."""
         return legible(self.arguments, MAX_SHOWN)
 
     @property
     def question(self) -> InputRequest:
         """The form by which a caller is asked (elicitation/create).
 
-        It shows what the caller gave: what else the upstream gets is not for the caller (requirement R44).
+        It shows the caller's own arguments alone: those that the settings add are not for the caller (requirement R44).
         """
         message = (
             f"Approve this call? The tool {self.name} of the server {self.subject.upstream} would be called with: "
@@ -218,7 +218,7 @@ class Approval(msgspec.Struct, eq=False, dict=True):
 
 
 def event_of(answer: Raw) -> ApprovalEvent:
-    """What a caller's answer to the form means: nothing but a plain yes approves."""
+    """The event for a caller's answer to the form: only an accepted form with a plain `true` approves."""
     try:
         form = _forms.decode(answer)
     except msgspec.MsgspecError:
@@ -230,7 +230,7 @@ def event_of(answer: Raw) -> ApprovalEvent:
 
 
 def payload(approval: Approval, link: str | None) -> Params:
-    """What the webhook of operators is told; `link` is where the call may be decided later."""
+    """The JSON for the operators' webhook; `link` is the URL at which a person may decide later."""
     subject = approval.subject
     told = {
         "type": "approval",

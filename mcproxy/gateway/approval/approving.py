@@ -69,12 +69,12 @@ log = structlog.get_logger()
 
 BY_LINK: Final = "the link of the webhook"
 BY_WEBHOOK: Final = "the webhook"
-"""Who decided, in the audit, where it was no principal."""
+"""The decider in the audit log where the webhook decided and not a principal."""
 
 NOT_WAITING: Final = "this call waits no more: it was decided, its time is over, or its caller left"
 OWN_CALL: Final = "this call is your own: another operator has to decide"
 VOID: Final = "this call is void and will not run: what it is about changed, as by a reload; its caller may call again"
-"""Why a decision does not count."""
+"""Tells an operator why the decision comes too late."""
 MAX_VOIDED: Final = 256
 
 MakeLink = Callable[[str], str | None]
@@ -134,13 +134,14 @@ class CallApprovals(Component):
         self._waiting: dict[str, Approval] = {}
         self._rounds = ApprovedRounds(self._settings, clock)
         self._voided: deque[str] = deque(maxlen=MAX_VOIDED)
-        """Ids of the last approvals that became void."""
+        """Ids of the most recent approvals that became void."""
         metrics.approvals_waiting.set_function(self._waiting.__len__)
 
     def reconfigure(self, change: Reconfiguration) -> None:
-        """An approval that is under way is void where its call would be decided otherwise, or would be another, by now.
+        """Puts other settings in force, and voids approvals that they concern.
 
-        It is also void where its upstream was made anew: that may be another server under the same name.
+        An approval under way becomes void where its call would now be decided otherwise or be another call, and where
+        its upstream was made anew: another server may answer under the same name.
         """
         self._mask = masking(change.settings.secrets)
         if change.settings.access != self._access:
@@ -151,7 +152,7 @@ class CallApprovals(Component):
         self._rounds.reconfigure(self._settings, change.kept)
 
     def _adopt(self, access: Access) -> None:
-        """Goes by another `access`; what was approved under the one before holds no more."""
+        """Puts another `access` in force; approvals of earlier generations no longer count."""
         before, self._access, self._settings = self._settings, access, access.approvals
         self._is_needed = access.policy.approves
         if self._settings.webhook != before.webhook:
@@ -162,7 +163,8 @@ class CallApprovals(Component):
     def approved(self, handler: Handler) -> Handler:
         """Holds a call that needs approval until a person gave it, or refuses the call.
 
-        By the policy of the moment at which the call comes here: a stage before this one may have held it for long.
+        The policy in force at this moment decides, not that of the call's arrival: an earlier stage may have held the
+        call for long.
         """
 
         def approving(call: Call) -> Awaitable[Outcome]:
@@ -174,7 +176,7 @@ class CallApprovals(Component):
     async def _approve(self, handler: Handler, call: Call) -> Outcome:
         route = self._route(call)
         if route is None:
-            # Not listed yet: its upstream is asked for its list, as the router would, which needs no approval.
+            # Not listed yet: fetch the upstream's list, as the router would; that needs no approval.
             await self._learn(call)
             route = self._route(call)
         if route is None or not route.may_need_approval:
@@ -202,13 +204,13 @@ class CallApprovals(Component):
         return [] if self._webhook is None else [self._webhook]
 
     def waiting(self) -> list[Approval]:
-        """Those that an operator has to decide, the oldest first."""
+        """The approvals that an operator has to decide, oldest first."""
         return [approval for approval in self._waiting.values() if approval.awaits_operator]
 
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
-        """A decision; why it does not count, or None where it does.
+        """Takes a decision. Returns None if it counts, else a sentence that says why it does not.
 
-        `operator` is None for a visitor that came by the link of the webhook.
+        `operator` is None for a visitor who followed the link of the webhook.
         """
         if id in self._voided:
             return VOID
@@ -231,7 +233,7 @@ class CallApprovals(Component):
         return None
 
     def _void(self, approval: Approval) -> None:
-        """Its caller is told at once, or with its next retry; its place among those that wait is free at once."""
+        """Ends an approval as outdated, and frees its place; the caller learns of it at once or with its next retry."""
         if approval.move(ApprovalEvent.OUTDATED):
             self._voided.append(approval.id)
 
@@ -252,7 +254,7 @@ class CallApprovals(Component):
     def _new(
         self, subject: ApprovalSubject, approver: Approver, route: ExposedRoute, arguments: Params, call: Call
     ) -> Approval:
-        """Raises McpError where too many wait."""
+        """Makes an approval. Raises McpError where too many wait already."""
         limits = self._settings
         of_caller = sum(other.subject.principal == subject.principal for other in self._waiting.values())
         if len(self._waiting) >= limits.max_waiting or of_caller >= limits.max_waiting_per_principal:
@@ -268,7 +270,7 @@ class CallApprovals(Component):
         return Approval(id, subject, approver, name, given, shown, now, now + limits.timeout, holds)
 
     async def _ask(self, approval: Approval, call: Call) -> Failed | None:
-        """Waits for the decision; None where the call may be sent, now and once. Raises McpError."""
+        """Waits for the decision. Returns None if the call may be sent, now and once. Raises McpError."""
         if approval.approver == "caller":
             _check_askable(call)
         call.notes.asked = True
@@ -321,7 +323,7 @@ class CallApprovals(Component):
         self._metrics.approval_webhook_attempts.labels(outcome).inc()
 
     async def _tell(self, webhook: Webhook, approval: Approval) -> None:
-        """Tells the webhook, whose answer may decide; without one, an operator does so on the status page."""
+        """Calls the webhook, whose answer may be the decision; else an operator decides on the status page."""
         settings = self._settings.webhook
         attempts = 1 if settings is None else settings.attempts
         told, id = payload(approval, self._link(approval.id)), f"msg_{approval.id}"
@@ -335,15 +337,15 @@ class CallApprovals(Component):
             self._decide(approval, BY_WEBHOOK, approve=decision == "allow")
 
     def _holds(self, subject: ApprovalSubject, call: Call) -> bool:
-        """Whether the call would still be the one that was approved, after all that happened meanwhile."""
+        """Returns whether the call, sent now, would still be the one that was approved."""
         route = self._route(call)
         try:
             return route is not None and self._subject(route, call, _final(route, call)) == subject
         except McpError:
-            return False  # its caller may not send these arguments any more
+            return False  # the policy no longer lets the caller send these arguments
 
     async def _listed_anew(self, call: Call) -> Failed | None:
-        """Has the tool listed as it is now, where its upstream may have another by now; or the failure.
+        """Fetches the tool's list where its upstream may have changed the tool; returns the failure, if any.
 
         An idle server is started for it: the start that the call causes may bring another tool than a person was shown.
         """
@@ -356,9 +358,9 @@ class CallApprovals(Component):
 
 
 async def _decided(approval: Approval, deadline: float, *asking: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Asks until there is a decision, whoever made it, or until the deadline, in seconds of the event loop.
+    """Waits until anyone has decided, or until the deadline (in seconds of the event loop's clock).
 
-    A decision that was taken before the deadline was noticed counts: who made it was told so.
+    A decision made after the deadline but before the deadline was noticed counts: its maker was told that it does.
     """
     with anyio.CancelScope(deadline=deadline):
         async with anyio.create_task_group() as tasks:
@@ -371,7 +373,7 @@ async def _decided(approval: Approval, deadline: float, *asking: Callable[[], Co
 
 
 async def _unless(over: anyio.Event, wait: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Waits, but no longer than until `over` is set."""
+    """Runs `wait`, and cancels it as soon as `over` is set."""
     async with anyio.create_task_group() as tasks:
 
         async def stop() -> None:
@@ -384,7 +386,7 @@ async def _unless(over: anyio.Event, wait: Callable[[], Coroutine[Any, Any, None
 
 
 def _check_askable(call: Call) -> None:
-    """Raises McpError where the caller's client cannot show a form."""
+    """Raises McpError if the caller's client cannot show a form."""
     missing = missing_capabilities(call.caller.capabilities, "elicitation/create", {})
     if not missing:
         return
@@ -395,7 +397,10 @@ def _check_askable(call: Call) -> None:
 
 
 def _given(call: Call) -> Params:
-    """The arguments of a call in its caller's names. What is no object is judged as none: the router refuses it."""
+    """The arguments of a call in its caller's names.
+
+    Arguments that are no object count as none here: the router refuses them.
+    """
     try:
         return parse_object(call.params.get("arguments", b"{}"))
     except InvalidMessage:
@@ -403,7 +408,10 @@ def _given(call: Call) -> Params:
 
 
 def _final(route: ExposedRoute, call: Call) -> Params:
-    """Those that the upstream gets, by which the policy decides. Raises McpError where callers may not send them."""
+    """The arguments that the upstream gets, which the policy judges.
+
+    Raises McpError where callers may not send them.
+    """
     final = route.subject.final
     return _given(call) if final is None else final(_given(call), call.caller.principal)
 

@@ -18,9 +18,9 @@ from mcproxy.protocol.jsonrpc import Params, raw
 
 _ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|.)")
 _PIECE: Final = re.compile(r"(?:[^\\]|\\(?:u[0-9a-fA-F]{4}|.)?){1,4096}", re.DOTALL)
-"""So much at once: no escape lies in two of them."""
+"""Characters that are read at a time; an escape sequence is never split between two pieces."""
 _LONGEST: Final = 6
-"""Characters of JSON that may be shown as one: `\\uXXXX`."""
+"""The most characters of JSON that stand for one character of text: `\\uXXXX`."""
 _BLANK: Final = frozenset(
     chr(code)
     for first, last in (
@@ -29,15 +29,15 @@ _BLANK: Final = frozenset(
     )
     for code in range(first, last + 1)
 )  # fmt: skip
-"""Letters, marks and symbols that show nothing (Unicode, Default_Ignorable_Code_Point, and the blank of Braille)."""
+"""Letters, marks and symbols that render as nothing (Unicode Default_Ignorable_Code_Point; the Braille blank)."""
 
 
 def legible(data: Raw, most: int) -> str:
     """JSON in one line: characters that cannot be seen, or that turn the direction of writing, as `\\uXXXX`.
 
-    A letter that was sent as an escape is shown as that letter. It is the same value still. Of what is longer than
-    `most` characters, the head and the tail, so many together, the length of the JSON and its digest. No more is read
-    one by one than is shown.
+    An escaped letter is shown as the letter, which is the same JSON value. A text longer than `most` characters is
+    shown as its head and tail (`most` characters together), the length of the JSON and its digest; only what is shown
+    is read character by character.
     """
     try:
         compact = msgspec.json.format(bytes(data), indent=-1)
@@ -58,7 +58,7 @@ def legible(data: Raw, most: int) -> str:
 
 
 def _tail(text: str, most: int) -> str:
-    """Of what is shown of a long text, the last so many characters."""
+    """The last `most` characters of the legible form of a long text."""
     pieces = _PIECE.findall(text, _whole_escape(text, max(0, len(text) - _LONGEST * most)))
     tail = ""
     while pieces and len(tail) < most:
@@ -67,7 +67,7 @@ def _tail(text: str, most: int) -> str:
 
 
 def _whole_escape(text: str, at: int) -> int:
-    """Where the escape begins that a place is within, or the place itself."""
+    """The start of the escape sequence that contains a place, or the place itself."""
     last = text.rfind("\\", max(0, at - _LONGEST + 1), at)
     if last < 0:
         return at
@@ -86,7 +86,7 @@ def _seen(text: str) -> str:
 
 
 def masked(arguments: Params, names: Collection[str], mask: Callable[[str], str]) -> Params:
-    """`arguments`, with the texts in those of `names` masked."""
+    """`arguments` with the values of the arguments called `names` masked."""
     return {
         name: raw(_masked(msgspec.json.decode(value), mask)) if name in names else value
         for name, value in arguments.items()

@@ -27,15 +27,18 @@ class ApprovedRounds:
         self._settings = settings
         self._clock = clock
         self._kept: dict[str, _Round] = {}
-        """The oldest first."""
+        """Oldest first."""
 
     def reconfigure(self, settings: ApprovalSettings, upstreams: Collection[str]) -> None:
-        """Keeps the calls of those upstreams alone."""
+        """Forgets the calls of upstreams that are not among `upstreams`."""
         self._settings = settings
         self._kept = {id: kept for id, kept in self._kept.items() if kept.subject.upstream in upstreams}
 
     def keep(self, subject: ApprovalSubject) -> str:
-        """The id by which the call can go on; where there is no room, the principal's oldest is dropped first."""
+        """Keeps a call and returns the id by which it can continue.
+
+        The principal's oldest gives way where there is no room.
+        """
         now, limits = self._clock(), self._settings
         self._kept = {id: kept for id, kept in self._kept.items() if kept.expires > now}
         own = [id for id, kept in self._kept.items() if kept.subject.principal == subject.principal]
@@ -48,6 +51,6 @@ class ApprovedRounds:
         return id
 
     def take(self, id: str | None, subject: ApprovalSubject) -> bool:
-        """Whether a call is the one that was kept by that id, which is good for this once."""
+        """Returns whether `id` was given for this very call; an id is good for one use."""
         kept = None if id is None else self._kept.pop(id, None)
         return kept is not None and kept.subject == subject and kept.expires > self._clock()

@@ -40,10 +40,10 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import Method
 
 META_STALE: Final = "mcproxy/stale"
-"""In `_meta` of a result that has outlived its time: `{"forMs": ...}`, for how long."""
+"""The key in `_meta` that marks a stale result: `{"forMs": ...}` says for how many milliseconds it has been stale."""
 
 _MAX_PUBLIC: Final = 256 * 1024
-"""Characters of URIs of which it is remembered that their last result was public."""
+"""Characters of all URIs that are remembered as having had a public result last."""
 _HARMLESS_META: Final = frozenset({"traceparent", "tracestate", "baggage"})
 """Keys of a request's `_meta` that do not affect its result (basic, "OpenTelemetry trace context")."""
 _FOREVER: Final = float("inf")
@@ -58,7 +58,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class JoinedRead(msgspec.Struct, frozen=True):
-    """What a caller joined; as its leader it has still to begin it."""
+    """The shared read that a caller joined; a caller that is its leader has yet to begin it."""
 
     shared_read: SharedRead
     is_leader: bool
@@ -80,27 +80,27 @@ class CachePolicy:
         self._max_entry_bytes = max_entry_bytes
         self._shared_reads: dict[CacheKey, SharedRead] = {}
         self._up: dict[LinkOwner, bool] = {}
-        """Whether each known link is up, by its owner."""
+        """Whether each known link is up, by the link's owner."""
         self._reports_updates = False
         self._deaf = False
-        """Whether the push channel of the shared link is lost, though the link is up."""
+        """True while the shared link is up and its push channel is lost."""
         self._ended = False
         self._public: LRUCache[CacheKey, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
 
     def succeed(self, before: CachePolicy) -> None:
-        """Takes over from `before`, of other settings, the state of the links; no cached results."""
+        """Copies the state of the links, and no cached results, from the policy `before` with other settings."""
         self._up = dict(before._up)
         self._reports_updates = before._reports_updates
         self._deaf = before._deaf
 
     def end(self) -> WatchChanges:
-        """Drops all entries and watches, and keeps no more: another policy has taken its place."""
+        """Drops all entries and watches and keeps no more: another policy replaces this one."""
         self._ended = True
         self.changed()
         return WatchChanges(ended=self._watches.clear())
 
     def keys(self, call: Call, row: Method) -> ReaderKeys | None:
-        """The keys of what `call` reads; None where its result may depend on more than that."""
+        """The cache keys of `call`; None where its result may depend on more than the keys hold."""
         uri = _only_subject(call.params, row)
         if uri is None or len(uri) > MAX_URI or has_many_parts(uri):
             return None
@@ -119,18 +119,21 @@ class CachePolicy:
         return _hit(entry, now) if down or now < entry.fresh_until else None
 
     def find_in_need(self, keys: ReaderKeys, now: float) -> Hit | None:
-        """A cached result, stale or fresh, for where the upstream gave no answer."""
+        """A cached result, stale or fresh, for a read that its upstream did not answer."""
         entry = self._entry(keys, now)
         return None if entry is None else _hit(entry, now)
 
     def shared_read_keys(self, keys: ReaderKeys) -> Sequence[CacheKey]:
-        """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
+        """The keys to share a read under, in order.
+
+        The public key comes first where the last result was public; then the caller's own.
+        """
         if keys.own is not keys.public and keys.public in self._public:
             return keys.public, keys.own
         return (keys.own,)
 
     def join(self, key: CacheKey, waiter: ReadWaiter) -> JoinedRead:
-        """Joins the shared read under `key`, or begins one as its leader."""
+        """Joins the shared read under `key`, or begins one with the caller as its leader."""
         shared_read = self._shared_reads.get(key)
         if shared_read is not None and shared_read.open:
             shared_read.join(waiter)
@@ -140,7 +143,7 @@ class CachePolicy:
         return JoinedRead(shared_read, is_leader=True)
 
     def finish(self, shared_read: SharedRead, outcome: Outcome, now: float) -> Kept:
-        """Takes the outcome of a shared read: for all who joined it, and to be cached where that is allowed."""
+        """Takes the outcome of a shared read: hands it to all who joined, and caches it where that is allowed."""
         fitting = self._fitting(outcome)
         hints = read_hints(fitting.result) if fitting is not None else UNSAID
         shared_read.finish(outcome, public=hints.public)
@@ -155,12 +158,15 @@ class CachePolicy:
         shared_read.release()
 
     def confirm(self, watch: Watch) -> bool:
-        """Notes that the upstream reports changes to `watch`. False where the watch has been replaced meanwhile."""
+        """Notes that the upstream reports changes to `watch`. Returns False if the watch was replaced meanwhile."""
         watch.confirmed = self._watches.holds(watch)
         return watch.confirmed
 
     def updated(self, uri: str) -> None:
-        """A resource changed: `uri`, in any spelling, or one that it is a part of (`ResourceUpdatedNotification`)."""
+        """Invalidates the resource `uri`, in any spelling, and those that it may be a part of.
+
+        2025-11-25, schema, ResourceUpdatedNotification.
+        """
         if len(uri) > MAX_URI:
             # It is not here itself; it may be a part of anything.
             self.changed()
@@ -173,12 +179,12 @@ class CachePolicy:
         )
 
     def changed(self) -> None:
-        """Anything may have changed."""
+        """Invalidates everything."""
         self.store.clear()
         self._detach(self._shared_reads.values())
 
     def connected(self, owner: LinkOwner, identity: ServerIdentity, now: float) -> WatchChanges:
-        """A link came up. Where it was up before, it was lost meanwhile, and reports of changes with it."""
+        """A link came up. If it was up before, it was lost unnoticed, and reports of changes with it."""
         ended = self.lost(owner, now) if self._up.get(owner) else WatchChanges()
         self._up[owner] = True
         self.heard(owner)
@@ -196,7 +202,7 @@ class CachePolicy:
         return WatchChanges(ended=self._watches.clear()) if owner is None else WatchChanges()
 
     def deafened(self, owner: LinkOwner) -> WatchChanges:
-        """The push channel was lost: until it is restored, watching keeps no entry right."""
+        """The push channel was lost: until it is restored, no watch keeps an entry fresh."""
         if owner is not None:
             return WatchChanges()
         self._deaf = True
@@ -206,7 +212,7 @@ class CachePolicy:
         return WatchChanges(ended=ended)
 
     def heard(self, owner: LinkOwner) -> None:
-        """The push channel is there again: from now on watching keeps entries right."""
+        """The push channel is restored: from now on watches keep entries fresh."""
         if owner is None:
             self._deaf = False
 
@@ -218,7 +224,7 @@ class CachePolicy:
         return ended
 
     def _entry(self, keys: ReaderKeys, now: float) -> CachedResult | None:
-        """The freshest entry that a reader may have: its own, or a public one."""
+        """The freshest entry that a reader may have: its own, or the public one."""
         own = self._alive(keys.own, now)
         public = own if keys.own is keys.public else self._alive(keys.public, now)
         if own is None or (public is not None and public.fresh_until >= own.fresh_until):
@@ -233,7 +239,7 @@ class CachePolicy:
         return entry
 
     def _fitting(self, outcome: Outcome) -> Complete | None:
-        """The outcome, if it is a result that is small enough to be kept."""
+        """The outcome if it is a result small enough to be cached, else None."""
         if isinstance(outcome, Complete) and size_of(outcome.result) <= self._max_entry_bytes:
             return outcome
         return None
@@ -253,7 +259,10 @@ class CachePolicy:
         return Kept(True, evicted, changes)
 
     def _life(self, shared_read: SharedRead, hints: Hints) -> float:
-        """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
+        """Seconds that a result stays fresh.
+
+        Without end while the resource is watched; else the upstream's TTL, else the configured one, else none.
+        """
         if shared_read.watch is not None and self._watches.holds(shared_read.watch):
             return _FOREVER
         if hints.ttl is not None:
@@ -272,13 +281,13 @@ class CachePolicy:
         return changes
 
     def _drop(self, keys: ReaderKeys) -> None:
-        """Drops entries that a later answer replaces."""
+        """Drops the entries that a newer answer replaces."""
         self.store.drop(keys.own)
         self.store.drop(keys.public)
         self._public.pop(keys.public, None)
 
     def _remove(self, shared_read: SharedRead) -> bool:
-        """Whether the shared read was still there: no invalidation came since it began."""
+        """Removes a shared read. Returns False if an invalidation since it began has removed it already."""
         found = self._shared_reads.get(shared_read.key) is shared_read
         if found:
             del self._shared_reads[shared_read.key]
@@ -290,12 +299,12 @@ class CachePolicy:
 
 
 def unreachable(outcome: Outcome) -> bool:
-    """Whether the outcome says that the upstream is down or too slow, and nothing of the resource."""
+    """Whether the outcome says that the upstream is down or too slow, and nothing about the resource."""
     return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
 
 
 def _only_subject(params: Params, row: Method) -> str | None:
-    """The subject, where the request says nothing else that could affect its result.
+    """The subject, if the request holds nothing else that could affect its result.
 
     caching, "Cache Key": in particular, retries with `inputResponses` or `requestState` MUST NOT be cached.
     """
@@ -318,7 +327,7 @@ def _hit(entry: CachedResult, now: float) -> Hit:
 
 
 def _aged(entry: CachedResult, now: float) -> Complete:
-    """The result with the rest of its `ttlMs`, so that the next cache keeps it for no longer."""
+    """The result with what remains of its `ttlMs`, so that the next cache keeps it no longer."""
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
         return entry.result
     left = int((entry.fresh_until - now) * 1000)
@@ -326,7 +335,7 @@ def _aged(entry: CachedResult, now: float) -> Complete:
 
 
 def _marked(entry: CachedResult, now: float) -> Complete:
-    """The result, said to be stale."""
+    """The result, marked as stale in its `_meta`."""
     members = {**entry.result.result}
     mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}
     members["_meta"] = raw({**object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
@@ -336,5 +345,5 @@ def _marked(entry: CachedResult, now: float) -> Complete:
 
 
 def _copied(result: Params) -> Params:
-    """Copied: as it came, each value keeps the whole message in memory."""
+    """A copy of the values: each original value keeps the whole message that it came in alive."""
     return {key: value.copy() for key, value in result.items()}

@@ -51,21 +51,21 @@ from mcproxy.settings.differences import enabled, same_but_for_links
 from mcproxy.telemetry.metrics import Metrics
 
 ReadOnly = Callable[[str, LinkOwner, str], bool]
-"""Whether an upstream, over the link of that owner, annotates the tool of that name as read-only."""
+"""Returns whether an upstream annotates a tool as read-only, over the link of an owner."""
 
 
 class WatchTable(Protocol):
-    """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.resources`)."""
+    """The table in which clients' subscriptions, and the cache's own, are counted (`subscriptions.resources`)."""
 
     async def watch(self, key: ResourceKey, listener: Listener, spelling: str) -> Outcome:
-        """Complete once the upstream reports changes of `key`, or at once where it is away."""
+        """Returns once the upstream reports changes of `key`, or at once where the upstream is away."""
 
     def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None:
-        """Ends a `watch`; nothing where there is none."""
+        """Ends a `watch`; does nothing where there is none."""
 
 
 class Cause(Enum):
-    """Why entries are forgotten; the values are a label of metrics."""
+    """The reason why entries are dropped; the values are a label of metrics."""
 
     UPDATED = "updated"
     LIST_CHANGED = "list_changed"
@@ -74,7 +74,7 @@ class Cause(Enum):
     RETIRED = "retired"
     TOOL_CALL = "tool_call"
     ELSEWHERE = "elsewhere"
-    """Another process heard or did what makes them doubtful."""
+    """Another process saw or made a change, after which entries may be stale."""
     RELOAD = "reload"
 
 
@@ -98,10 +98,10 @@ class CachedUpstream(msgspec.Struct, frozen=True):
 
 
 class ReadCache(Component):
-    """Of all upstreams together. While it does not run, every call goes straight through.
+    """The cache of all upstreams. While `run` does not run, every call goes straight to its upstream.
 
-    `settings` are those in force, `upstreams` those that they enable; `self.upstreams` are the same, with their reads
-    cached, and one and the same mapping after each reload.
+    `upstreams` are those that `settings` enable. `self.upstreams` are the same with their reads cached; it stays the
+    same mapping object across reloads.
     """
 
     goes_by = frozenset({"access", "proxy", "upstreams"})  # access: upstreams come wrapped where it enforces pins
@@ -124,18 +124,18 @@ class ReadCache(Component):
         self._subscriptions: WatchTable | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._loop: asyncio.AbstractEventLoop
-        """Kept while it runs: to ask for it costs a system call (before Python 3.12)."""
+        """The running event loop, kept because asking for it costs a system call before Python 3.12."""
         self.on_write: Callable[[str], None] = _unheard
-        """Is told the upstream whose tool was called and may have written."""
+        """Called with the name of an upstream whose tool was called and may have written."""
         self.upstreams: dict[str, Upstream] = {}
         self._wrap(upstreams)
 
     def watch_through(self, subscriptions: WatchTable) -> None:
-        """Has the cache watch resources by `subscriptions`; to be said once, before it runs."""
+        """Makes the cache watch resources by `subscriptions`; call it once, before `run`."""
         self._subscriptions = subscriptions
 
     async def run(self) -> None:
-        """Makes the reads upstream that calls share, until cancelled."""
+        """Carries out shared reads until cancelled."""
         self._loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as self._tasks:
             try:
@@ -144,7 +144,7 @@ class ReadCache(Component):
                 self._tasks = None
 
     def reconfigure(self, change: Reconfiguration) -> None:
-        """What was read of an upstream that is another now is forgotten."""
+        """Puts other settings in force; drops what was read from upstreams that were made anew."""
         before, self._policies = self._policies, {}
         old_specs, self._specs = self._specs, enabled(change.settings)
         limits = change.settings.proxy.cache
@@ -168,11 +168,11 @@ class ReadCache(Component):
         self._wrap(change.upstreams)
 
     def invalidate(self, key: ResourceKey) -> None:
-        """Forgets what was read of a resource that may have changed without its upstream saying so."""
+        """Drops what was read of a resource that may have changed without a report from its upstream."""
         self.on_event(UpstreamChanged(key.link.upstream, key.link.owner, ResourceUpdated(key.uri)))
 
     def forget(self, upstream: str | None) -> None:
-        """Forgets what was read of an upstream, or (None) of all: it may have changed unheard."""
+        """Drops what was read from an upstream, or from all (None), since changes may have gone unreported."""
         for name, policy in self._policies.items():
             if upstream in {None, name}:
                 self._count(name, Cause.ELSEWHERE)
@@ -191,7 +191,10 @@ class ReadCache(Component):
         return CachedUpstream(upstream, upstream.name, methods, partial(self._answer, upstream, policy))
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Invalidates what `event` makes doubtful; told before any client is, which might read again at once."""
+        """Invalidates the entries that `event` makes stale.
+
+        Called before any client hears of it, as clients read again at once.
+        """
         policy = self._policies.get(event.upstream)
         if policy is None:
             return
@@ -207,7 +210,7 @@ class ReadCache(Component):
             case UpstreamChanged():
                 self._change(policy, event)
             case LoginAwaited():
-                pass  # A new login's link connects anew.
+                pass  # After the login a new link is made, whose `Connected` counts.
             case _:
                 assert_never(event)
 
@@ -254,7 +257,7 @@ class ReadCache(Component):
         return outcome if in_need is None else self._counted(upstream.name, in_need)
 
     async def _fetch(self, upstream: Upstream, policy: CachePolicy, keys: ReaderKeys, call: Call) -> Outcome:
-        """Joins or begins a shared read; reads alone where its outcome may not be shared."""
+        """Joins or begins a shared read; reads for this caller alone where the outcome may not be shared."""
         for key in policy.shared_read_keys(keys):
             if self._tasks is None:
                 break
@@ -272,13 +275,13 @@ class ReadCache(Component):
         self, tasks: asyncio.TaskGroup, upstream: Upstream, policy: CachePolicy, shared_read: SharedRead
     ) -> None:
         shared_read.read = tasks.create_task(self._run(upstream, policy, shared_read))
-        # Not at the end of the task itself: a task that is cancelled before its first step never runs.
+        # A callback, not the task's own `finally`: a task that is cancelled before its first step never runs.
         shared_read.read.add_done_callback(lambda _: policy.abandon(shared_read))
 
     async def _run(self, upstream: Upstream, policy: CachePolicy, shared_read: SharedRead) -> None:
         outcome = await contained(upstream)(replace(shared_read.leader.call, client=shared_read))
         self._land(upstream.name, policy, shared_read, outcome)
-        # Here already: so the waiters need no turn of the loop for the task to end.
+        # Released here: the waiters need not wait a turn of the loop for the task to end.
         shared_read.release()
 
     def _land(self, name: str, policy: CachePolicy, shared_read: SharedRead, outcome: Outcome) -> None:
@@ -337,7 +340,7 @@ def _unheard(upstream: str) -> None:
 
 
 def _concerned(spec: UpstreamSettings) -> frozenset[str]:
-    """The methods whose calls the cache answers, or has to know of."""
+    """The methods that the cache answers or has to observe."""
     writes = spec.cache.invalidate_on_tool_calls
     rows = METHODS.values()
     return frozenset(row.name for row in rows if row.cacheable or (writes and row.subject is Subject.TOOL))
@@ -348,7 +351,7 @@ def _key_of(watch: Watch) -> ResourceKey:
 
 
 def annotated_in(catalogue: Catalogue) -> ReadOnly:
-    """As the upstreams annotate the tools that they list (schema, `ToolAnnotations`)."""
+    """A `ReadOnly` that goes by the tools as the upstreams list them (schema, `ToolAnnotations`)."""
 
     def read_only(upstream: str, owner: LinkOwner, name: str) -> bool:
         listings = [catalogue.known.listing(LinkKey(upstream, each), Kind.TOOLS) for each in (owner, None)]

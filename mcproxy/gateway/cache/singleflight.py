@@ -29,25 +29,25 @@ class ReadWaiter(msgspec.Struct, frozen=True, eq=False):
 
 
 class SharedRead:
-    """The read that `leader` began, under the key by which others find it. It is the upstream's `Client` meanwhile."""
+    """A read that `leader` began, found by others under its cache key. It is the upstream's `Client` meanwhile."""
 
     def __init__(self, key: CacheKey, leader: ReadWaiter, watch: Watch | None = None) -> None:
         self.key = key
         self.leader = leader
         self.watch = watch
-        """A watch that has reported every change of the resource since before the read began."""
+        """The watch that has reported every change of the resource since before the read began, if any."""
         self.read: asyncio.Task[None] | None = None
-        """The task that makes the call to the upstream, once that has begun."""
+        """The task that carries out the read, once it has begun."""
         self.public = False
-        """Whether the outcome, once it is there, may be given to everybody."""
+        """Whether the outcome, once known, may be given to every caller."""
         self._waiting = {leader: None}
         self._outcome: Outcome | None = None
         self.asked = False
-        """Whether the upstream asked the leader for anything: the outcome is then the leader's alone."""
+        """Whether the upstream asked the leader a question; the outcome then belongs to the leader alone."""
 
     @property
     def open(self) -> bool:
-        """Whether other callers may still join."""
+        """Whether further callers may join."""
         return bool(self._waiting) and not self.asked and self._outcome is None
 
     def join(self, waiter: ReadWaiter) -> None:
@@ -55,7 +55,10 @@ class SharedRead:
         self._waiting[waiter] = None
 
     async def wait(self, waiter: ReadWaiter) -> Outcome | None:
-        """The outcome for a caller that joined; None where it must read for itself. The last to leave ends the read."""
+        """The outcome for a caller that joined; None where it must read for itself.
+
+        When the last waiter leaves, the read ends.
+        """
         try:
             await waiter.released
         finally:
@@ -65,23 +68,23 @@ class SharedRead:
         return self._outcome if self._is_for(waiter) else None
 
     def finish(self, outcome: Outcome, *, public: bool) -> None:
-        """Takes the outcome, for those who may have it; `release` wakes them."""
+        """Takes the outcome for all callers that may have it; `release` wakes them."""
         self._outcome = outcome
         self.public = public
 
     def release(self) -> None:
-        """Wakes all waiters, with the outcome that there is."""
+        """Wakes all waiters with the outcome so far."""
         for waiter in self._waiting:
             _release(waiter)
 
     def notify(self, method: str, params: Params) -> None:
-        """Progress goes to all waiters; a log message, at the level that the leader asked for, to the leader alone."""
+        """Passes progress to all waiters, and log messages to the leader alone, whose log level was asked for."""
         for waiter in list(self._waiting):
             if method == PROGRESS or waiter is self.leader:
                 waiter.call.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
-        """Asks the leader. The outcome then depends on its answer, so that the others read for themselves."""
+        """Asks the leader. The outcome then depends on its answer, so the other callers read for themselves."""
         self.asked = True
         for waiter in [waiter for waiter in self._waiting if waiter is not self.leader]:
             del self._waiting[waiter]
@@ -115,5 +118,5 @@ def _release(waiter: ReadWaiter) -> None:
 
 
 def _declare_alike(one: Call, other: Call) -> bool:
-    """Whether an upstream that refuses the one for what its client cannot do refuses the other too."""
+    """Whether two callers declare the same capabilities, so that an upstream refuses both or neither."""
     return one.caller.capabilities == other.caller.capabilities and one.caller.version == other.caller.version

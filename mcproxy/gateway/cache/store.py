@@ -30,18 +30,21 @@ class CacheKey(msgspec.Struct, frozen=True, cache_hash=True):
     owner: LinkOwner
     uri: str
     principal: str | None
-    """The name of the one principal that may have it; None for everybody."""
+    """The name of the only principal that may have the result; None for every principal."""
 
 
 class ReaderKeys(msgspec.Struct, frozen=True):
-    """The keys of what one caller may have of a resource: an entry of its own, and one for everybody, or one key."""
+    """The keys under which one caller may find a resource: its own entry and the public one; the two may be equal."""
 
     own: CacheKey
     public: CacheKey
 
 
 class CachedResult(msgspec.Struct, frozen=True):
-    """A result and its times on the reader's clock: good until `fresh_until`, good in need until `stale_until`."""
+    """A result and its times on the reader's clock.
+
+    It is fresh until `fresh_until`; until `stale_until` it may serve while the upstream gives no answer.
+    """
 
     result: Complete
     fresh_until: float
@@ -49,7 +52,7 @@ class CachedResult(msgspec.Struct, frozen=True):
     ttl_given: bool = False
     """Whether the result states a `ttlMs`."""
     weight: int = 0
-    """Bytes, URI included; set by the store."""
+    """Bytes of the entry, its URI included; set by the store."""
 
 
 class CacheStore:
@@ -57,10 +60,10 @@ class CacheStore:
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
-        """Of all entries together."""
+        """Bytes of all entries."""
         self._max_bytes = max_bytes
         self._entries: OrderedDict[CacheKey, CachedResult] = OrderedDict()
-        """The least recently used first."""
+        """Least recently used first."""
         self._by_uri: dict[str, set[CacheKey]] = {}
 
     def __len__(self) -> int:
@@ -76,7 +79,7 @@ class CacheStore:
     def put(self, key: CacheKey, entry: CachedResult) -> int:
         """Adds the entry and returns how many were evicted. One larger than the whole store is not added."""
         self.drop(key)
-        # It may be there twice: as it came, and in the names of the endpoint that showed it last.
+        # The result is held twice: as it came, and in the names of the endpoint that showed it last.
         weight = _OVERHEAD + 2 * (sys.getsizeof(key.uri) + size_of(entry.result.result))
         if weight > self._max_bytes:
             return 0
@@ -94,7 +97,7 @@ class CacheStore:
         self._forget(*self._entries.popitem(last=False))
 
     def drop(self, key: CacheKey) -> None:
-        """Drops one entry, if it is there."""
+        """Drops one entry, if present."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._forget(key, entry)
@@ -110,7 +113,10 @@ class CacheStore:
         self._by_uri.clear()
 
     def age(self, owner: LinkOwner, now: float, stale_for: float) -> None:
-        """Makes all that came over the link of `owner` stale as of `now`; where stale ones are not kept, drops it."""
+        """Makes all that was read over the link of `owner` stale from `now` on.
+
+        Drops it where no stale entries are kept.
+        """
         for key, entry in [(key, entry) for key, entry in self._entries.items() if key.owner == owner]:
             fresh_until = min(entry.fresh_until, now)
             stale_until = min(entry.stale_until, fresh_until + stale_for)

@@ -22,15 +22,15 @@ _CALLER = Caller(ANONYMOUS, LATEST)
 class Watch:
     """One resource of one upstream, watched. A `Listener`, so that it counts among the clients that watch it too.
 
-    What the upstream reports reaches the cache as an event before any listener hears of it: a watch keeps the
-    subscription alive, and has nothing to do with what is signalled.
+    It only keeps the subscription alive: the cache learns of reported changes as events, before any listener is
+    signalled.
     """
 
     def __init__(self, upstream: str, uri: str) -> None:
         self.upstream = upstream
         self.uri = uri
         self.confirmed = False
-        """Whether the upstream agreed; until then changes may go unreported."""
+        """Whether the upstream agreed to report changes; until then they may go unreported."""
 
     @property
     def caller(self) -> Caller:
@@ -47,14 +47,14 @@ class Watch:
 
 
 class WatchChanges(msgspec.Struct, frozen=True):
-    """Watches to begin (at most one) and to end, those that it replaced."""
+    """The watch to begin, if any, and those to end because it replaced them."""
 
     began: Watch | None = None
     ended: tuple[Watch, ...] = ()
 
 
 class Watches:
-    """Of one upstream."""
+    """The watches of one upstream."""
 
     def __init__(self, upstream: str, limit: int) -> None:
         self._upstream = upstream
@@ -65,12 +65,12 @@ class Watches:
         return len(self._by_uri)
 
     def touch(self, uri: str) -> None:
-        """Notes that `uri` is in use."""
+        """Marks `uri` as the most recently used."""
         if uri in self._by_uri:
             self._by_uri.move_to_end(uri)
 
     def want(self, uri: str) -> WatchChanges:
-        """Watches `uri` from now on."""
+        """Begins a watch of `uri`, unless there is one."""
         if uri in self._by_uri:
             self._by_uri.move_to_end(uri)
             return WatchChanges()
@@ -79,16 +79,16 @@ class Watches:
         return WatchChanges(began, tuple(ended))
 
     def confirmed(self, uri: str) -> Watch | None:
-        """The watch that reports every change of `uri`, if there is one."""
+        """The watch of `uri` to which the upstream agreed, if there is one."""
         watch = self._by_uri.get(uri)
         return watch if watch is not None and watch.confirmed else None
 
     def holds(self, watch: Watch) -> bool:
-        """Whether `watch` is still in force: neither replaced nor ended."""
+        """Whether `watch` is still in force, that is neither replaced nor ended."""
         return self._by_uri.get(watch.uri) is watch
 
     def clear(self) -> tuple[Watch, ...]:
-        """Ends all: the link they were made over is gone."""
+        """Ends all watches: the link that they were made over is gone."""
         ended = tuple(self._by_uri.values())
         self._by_uri.clear()
         return ended

@@ -60,37 +60,37 @@ ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 
 
 class CallResolver(Protocol):
-    """What the bridge has to know of a call (`resolving.targets`)."""
+    """What the bridge asks about a call (`resolving.targets`)."""
 
     def asks_by_results(self, call: Call) -> bool:
-        """Whether its upstream is known to ask for input in its results alone: then it cannot ask while it runs.
+        """Whether the call's upstream is known to ask for input in results alone, and never while a call runs.
 
         False where the gateway itself may ask for its caller's approval.
         """
 
     def may_be_referred(self, call: Call) -> bool:
-        """Whether another person than its caller may have to decide first."""
+        """Whether a person other than the caller may have to decide before the call is sent."""
 
     async def owner(self, call: Call) -> str:
-        """The upstream that a call goes to. Raises McpError where there is none."""
+        """The name of the upstream that the call goes to. Raises McpError where there is none."""
 
     def check_allowed(self, call: Call) -> None:
-        """Raises McpError where a caller may not make a call, or not any more."""
+        """Raises McpError where the policy does not, or no longer, allow the call to its caller."""
 
 
 class _Retry(msgspec.Struct, frozen=True, eq=False):
-    """What a stateless client's request is made into."""
+    """How a stateless client's request is carried out."""
 
     made: Call | Parked
-    """The call for its upstream, or the parked call that it resumes."""
+    """The call to send upstream, or the parked call to resume."""
     relayed: Relayed | None = None
-    """The continuation in which the upstream's own state came."""
+    """The opened `requestState`, where it carries the upstream's own state."""
     answers: Params | None = None
-    """The answers to a request to log in; None where there was none."""
+    """The answers to a request to log in, if the client was asked for that."""
     earlier: str = ""
-    """The answers that the call brought before that, as JSON."""
+    """The answers, as JSON, that the call carried before it had to wait for the login."""
     asked_at: float = 0.0
-    """When it was asked for, in Unix seconds."""
+    """The Unix time in seconds at which the login was asked for."""
 
 
 class UnparkableClient(msgspec.Struct, eq=False):
@@ -98,7 +98,7 @@ class UnparkableClient(msgspec.Struct, eq=False):
 
     call: Call
     declared: DeclaredCapabilities | None = None
-    """Made with the first question."""
+    """Created with the first question."""
 
     def notify(self, method: str, params: Params) -> None:
         self.call.client.notify(method, params)
@@ -126,7 +126,7 @@ def _mint() -> str:
 
 
 class InputBridge(Component):
-    """`bridged` is its `Stage`. Parks calls while `run` does."""
+    """`bridged` is its stage. Calls can be parked while `run` runs."""
 
     goes_by = frozenset({"proxy"})
     heeds = LoginRequests.heeds
@@ -167,7 +167,7 @@ class InputBridge(Component):
         self._logins.leave(listener)
 
     def bridged(self, handler: Handler) -> Handler:
-        """Has the questions of upstreams answered by the client, whichever eras the two speak."""
+        """Has the questions of upstreams answered by the client, whatever the eras of the two."""
 
         def bridging(call: Call) -> Awaitable[Outcome]:
             if not call.row.may_ask:
@@ -179,7 +179,7 @@ class InputBridge(Component):
         return bridging
 
     def resumes(self, call: Call) -> bool:
-        """Whether a call is a retry that resumes a parked call: it is the same call to all who count calls."""
+        """Whether a call is a retry that resumes a parked call; limits count the two as one call."""
         if REQUEST_STATE not in call.params or not call.row.may_ask or call.caller.version not in STATELESS_VERSIONS:
             return False
         try:
@@ -203,7 +203,10 @@ class InputBridge(Component):
         return await with_input(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
 
     async def _answer_by_results(self, handler: Handler, call: Call, again: _Retry | None = None) -> Outcome:
-        """`again` is what the call was opened as before its caller logged in."""
+        """Answers a call whose upstream asks in results alone.
+
+        `again` is the call's state from before its caller logged in.
+        """
         retry = again or (await self._continued(call) if REQUEST_STATE in call.params else _Retry(call))
         made, outcome = retry.made, None
         try:
@@ -212,7 +215,7 @@ class InputBridge(Component):
             elif self._may_park(made):
                 outcome = await self._parking.begin(handler, made)
             else:
-                # Should its upstream come back in the other era before the call is sent, its questions are refused.
+                # If the upstream reconnects in the other era before the call is sent, its questions are refused.
                 client = UnparkableClient(made)
                 outcome = client.explained(await handler(replace(made, client=client)))
         except LoginRequired as refusal:
@@ -232,7 +235,7 @@ class InputBridge(Component):
                 return outcome
 
     def _may_park(self, call: Call) -> bool:
-        """Whether a call may come to be parked; only such a call needs a task that outlives its request."""
+        """Whether the call may have to be parked; only then does it need a task that outlives its request."""
         if not self._parking.is_running:
             return False
         if ASKABLE.isdisjoint(call.caller.capabilities):
@@ -242,7 +245,7 @@ class InputBridge(Component):
     async def _answer_after_login(
         self, handler: Handler, call: Call, retry: _Retry, failed: Failed, need: LoginNeed
     ) -> Outcome:
-        """The answer to a call before which its caller must log in: after the login, or by asking for it."""
+        """The outcome of a call before which its caller must log in: sent after the login, else a request for it."""
         again = partial(self._answer_by_results, handler, call, retry)
         if retry.answers is not None:
             outcome = await self._logins.retried(call, need, retry.answers, retry.asked_at, again)
@@ -257,7 +260,7 @@ class InputBridge(Component):
         return input_required({QUESTION: asked}, state)
 
     async def _continued(self, call: Call) -> _Retry:
-        """A retry of a client, by the state that it carries. Raises McpError."""
+        """Opens the state that a retry carries, and says how to continue. Raises McpError."""
         match self._states.open(call, self._clock()):
             case Relayed() as relayed:
                 return _Retry(await self._with_state(call, relayed), relayed)
@@ -275,7 +278,7 @@ class InputBridge(Component):
                 assert_never(continuation)
 
     async def _with_state(self, call: Call, relayed: Relayed) -> Call:
-        """A retry with its upstream's own state. Raises McpError."""
+        """A retry that carries its upstream's own state. Raises McpError."""
         if await self._resolver.owner(call) != relayed.upstream:
             raise state_refusal("is of another server than the one that answers now: make the call again, without it")
         call.notes.approval = relayed.approval
@@ -283,7 +286,7 @@ class InputBridge(Component):
         return call.with_params(rest if relayed.state is None else {**rest, REQUEST_STATE: raw(relayed.state)})
 
     async def _relay(self, call: Call, required: InputRequired) -> Outcome:
-        """An upstream's own request for input, with its state, if it gave one, sealed inside ours."""
+        """An upstream's own request for input, with the upstream's state, if any, sealed inside ours."""
         missing = _missing(call, required)
         if missing:
             return undeclared(missing)
@@ -295,14 +298,14 @@ class InputBridge(Component):
 
 
 def input_required(requests: dict[str, InputRequest], state: str | None) -> InputRequired:
-    """Our own InputRequiredResult; without `inputRequests` where nothing is asked: its client may retry at once."""
+    """An InputRequiredResult of our own. Without questions it has no `inputRequests`: its client may retry at once."""
     shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
     members: dict[str, object] = {"resultType": "input_required", **({INPUT_REQUESTS: shown} if shown else {})}
     return InputRequired(requests, state, first_level(members if state is None else {**members, REQUEST_STATE: state}))
 
 
 def _missing(call: Call, required: InputRequired) -> Capabilities:
-    """Capabilities that the client did not declare: mrtr, Server Requirements, "MUST NOT send"."""
+    """The capabilities that the client did not declare: mrtr, Server Requirements, "MUST NOT send"."""
     missing: Capabilities = {}
     for request in required.requests.values():
         missing = merged(missing, missing_capabilities(call.caller.capabilities, request.method, request.params))

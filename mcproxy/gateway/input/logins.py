@@ -44,33 +44,39 @@ from mcproxy.protocol.methods import ELICITATION_COMPLETE, PROGRESS, Subject
 log = structlog.get_logger()
 
 QUESTION: Final = "mcproxy/login"
-"""The key of the question among the requests for input of a result."""
+"""The key of the login among a result's `inputRequests`."""
 ASK: Final = "elicitation/create"
 RETRY_WAIT: Final = 45.0
-"""Seconds that a retry, or a call for which a browser was opened here, waits for the login: clients wait a minute."""
+"""Seconds that a retry, or a call for which a browser was opened here, waits for the login.
+
+Shorter than the minute after which many clients give up.
+"""
 KEEP_ALIVE: Final = 5.0
-"""Seconds between two progress notifications of a call that waits."""
+"""Seconds between two progress notifications while a call waits."""
 MAX_OPEN: Final = 1000
-"""Elicitations whose completion is told; of more, the oldest are forgotten."""
+"""Elicitations whose completion is reported to their clients; beyond that the oldest are forgotten."""
 MAX_MADE: Final = 1000
-"""Links of which it is known when the last login was made; of more, the oldest are forgotten."""
+"""Links whose last login is remembered; beyond that the oldest are forgotten."""
 
 Attempt = Callable[[], Awaitable[Outcome]]
-"""Makes the call."""
+"""Sends the call."""
 
 
 class LoginPages(Protocol):
-    """Where people log in (`mcproxy.login`)."""
+    """The pages where people log in (`mcproxy.login`)."""
 
     def url(self, need: LoginNeed, caller: Caller) -> str | None:
-        """The link for `caller`; None where there is no page, or this caller may not log in."""
+        """The URL at which `caller` can log in; None where there is no page, or where this caller may not log in."""
 
     async def opened(self, need: LoginNeed, url: str) -> bool:
-        """Whether a browser could be opened at that link on this machine: it is the caller's own, over stdio."""
+        """Opens the URL in a browser of this machine, if the caller uses it (stdio).
+
+        Returns whether that was possible.
+        """
 
 
 class NoPages:
-    """Of a gateway that serves no page."""
+    """The login pages of a gateway that serves none."""
 
     def url(self, need: LoginNeed, caller: Caller) -> str | None:
         return None
@@ -84,7 +90,7 @@ class _LoginAnswer(msgspec.Struct):
 
 
 class LoginRequests(Component):
-    """`awaits` tells whether the owner of a link has still to log in; `clock` gives Unix time in seconds."""
+    """`awaits` returns whether the owner of a link has yet to log in; `clock` gives Unix time in seconds."""
 
     heeds = frozenset({LoginAwaited})
 
@@ -102,11 +108,11 @@ class LoginRequests(Component):
         self._sleep = sleep
         self._mint = mint
         self._waiting: dict[LinkKey, set[anyio.Event]] = {}
-        """Calls that wait for a login, by the link that wants it: set once it is made, whatever is wanted after it."""
+        """Calls that wait for a login, by the link that needs it; each event is set once a login is made."""
         self._last_made: dict[LinkKey, float] = {}
-        """When the last login was made, by its link: a person may be done before a client says that they agreed."""
+        """The time of the last login by its link: a person may finish before their client says that they agreed."""
         self._open: dict[str, tuple[LinkKey, Listener]] = {}
-        """The links and clients of elicitations that are not complete, by their ids."""
+        """The link and client of each elicitation that is not complete, by its id."""
 
     def on_event(self, event: UpstreamEvent) -> None:
         match event:
@@ -125,7 +131,7 @@ class LoginRequests(Component):
         self._open = {id: kept for id, kept in self._open.items() if kept[1] is not listener}
 
     def request(self, call: Call, need: LoginNeed) -> InputRequest | None:
-        """The question for the client of `call`; None where it cannot be asked to open a URL."""
+        """The question for the client of `call`; None where that client cannot be asked to open a URL."""
         url = self._pages.url(need, call.caller)
         if url is None or call.caller.version not in (V2025_11_25, *STATELESS_VERSIONS):
             return None
@@ -133,9 +139,9 @@ class LoginRequests(Component):
         return None if missing_capabilities(call.caller.capabilities, ASK, asked.params) else asked
 
     async def ask(self, call: Call, need: LoginNeed, failed: Failed, again: Attempt, seconds: float) -> Outcome:
-        """Has a client of the handshake era log in, within so many seconds, and makes its call `again` then.
+        """Asks a handshake client to log in within so many seconds, and then sends its call `again`.
 
-        `failed` is the outcome that said so.
+        `failed` is the outcome that demanded the login.
         """
         asked = self.request(call, need)
         if asked is None:
@@ -160,13 +166,13 @@ class LoginRequests(Component):
     async def retried(
         self, call: Call, need: LoginNeed, answers: Params, asked_at: float, again: Attempt
     ) -> Outcome | None:
-        """The outcome of a retry of a stateless client that was asked before; None where it is to be asked again."""
+        """The outcome of a stateless client's retry after the question; None where it has to be asked again."""
         if _action(answers.get(QUESTION, EMPTY_OBJECT)) != "accept":
             return self._told(call, need, f"The login to {need.upstream} was declined.")
         return await self._ended(call, again) if await self._made(call, need, asked_at, RETRY_WAIT) else None
 
     async def explain(self, call: Call, need: LoginNeed, failed: Failed, again: Attempt) -> Outcome:
-        """The outcome for a client that takes no URL to open: an error with the link; the login tool's has the link."""
+        """The outcome for a client that cannot be asked to open a URL: an error that holds the link."""
         url = self._pages.url(need, call.caller)
         if url is None:
             return failed if need.why else self._told(call, need, f"An operator has to log in to {need.upstream}.")
@@ -176,7 +182,7 @@ class LoginRequests(Component):
         return self._told(call, need, _message(need))
 
     async def _ended(self, call: Call, again: Attempt) -> Outcome:
-        """The outcome of a call after the login; where another is wanted by then, an error with the link."""
+        """The outcome of the call sent after the login; an error with the link if another login is needed by then."""
         outcome = await again()
         if type(outcome) is Failed and outcome.login is not None:
             return self._told(call, outcome.login, _message(outcome.login))
@@ -206,9 +212,9 @@ class LoginRequests(Component):
         self._open[id] = LinkKey(need.upstream, need.owner), listener
 
     async def _made(self, call: Call, need: LoginNeed, asked_at: float, seconds: float) -> bool:
-        """Whether a login was made since `asked_at`, or is within so many seconds.
+        """Whether a login was made since `asked_at`, or is made within so many seconds.
 
-        Progress tells the client meanwhile that its call lives.
+        Meanwhile progress notifications tell the client that its call goes on.
         """
         link, made = LinkKey(need.upstream, need.owner), anyio.Event()
         if not self._awaits(link) or self._last_made.get(link, asked_at) > asked_at:
@@ -248,7 +254,7 @@ def _action(answer: Raw) -> str:
 
 
 def _url_required(asked: InputRequest) -> Failed:
-    """URLElicitationRequiredError (2025-11-25, elicitation): the client makes the call again after the login."""
+    """URLElicitationRequiredError (2025-11-25, elicitation), upon which the client logs in and sends the call again."""
     data = raw({"elicitations": [asked.params]})
     error = ErrorObject(URL_ELICITATION_REQUIRED, "A login is needed before this call", data)
     return Failed(error, Party.CLIENT, Reason.LOGIN_NEEDED)

@@ -47,7 +47,7 @@ from mcproxy.protocol.jsonrpc import (
 
 
 class ParkedCallState(Enum):
-    """What a call is doing, as far as its client's requests are concerned."""
+    """The state of a call, as its client's requests see it."""
 
     RUNNING = "runs upstream, and a request of its client waits for it"
     ASKING = "asked for input; what is asked within the gathering time goes into the same answer"
@@ -59,7 +59,7 @@ class ParkedCallState(Enum):
 
 
 class ParkedCallEvent(Enum):
-    """What happens to such a call."""
+    """An event in the life of such a call."""
 
     ASKED = "the upstream asked for input"
     SETTLED = "no question is open any more"
@@ -124,18 +124,18 @@ class _Question(msgspec.Struct, eq=False):
 
 
 class DeclaredCapabilities:
-    """The capabilities that a client declared, and those that its upstream would have needed beside them."""
+    """The capabilities that a client declared, and the undeclared ones that its upstream needed."""
 
     def __init__(self, capabilities: Params) -> None:
         self._declared = capabilities
         self._missing: Capabilities = {}
 
     def renew(self, capabilities: Params) -> None:
-        """A retry may declare more, or less, than the request before it."""
+        """Takes the capabilities that a retry declares: more or fewer than the request before it."""
         self._declared = capabilities
 
     def check(self, request: InputRequest) -> None:
-        """Raises McpError where the client did not declare that it can be asked this."""
+        """Raises McpError where the client did not declare the capability that this question needs."""
         missing = missing_capabilities(self._declared, request.method, request.params)
         if missing:
             self._missing = merged(self._missing, missing)
@@ -143,7 +143,7 @@ class DeclaredCapabilities:
             raise McpError(refusal_code(self._declared, request.method), sentence)
 
     def explained(self, outcome: Outcome) -> Outcome:
-        """The outcome; where the upstream refuses the call after such a question, what was not declared (-32021)."""
+        """The outcome, or error -32021 if the upstream refused the call for want of an undeclared capability."""
         return undeclared(self._missing) if self._missing and _is_refusal(outcome) else outcome
 
 
@@ -152,37 +152,37 @@ class ParkedCall:
 
     def __init__(self, call: Call, limits: settings.BridgeSettings) -> None:
         self.id: str | None = None
-        """The id by which its client's retries find it, once it has been parked."""
+        """The id by which retries find the call, once it has been parked."""
         self.principal: Final = call.caller.principal
         self.task: asyncio.Task[None] | None = None
-        """The task in which the call goes to its upstream."""
+        """The task that carries the call to its upstream."""
         self.state = ParkedCallState.RUNNING
         self.round = 0
-        """How often it was resumed; each sealed state is good for one round."""
+        """How often the call was resumed; each sealed state is valid for one round."""
         self.outcome: Outcome | None = None
         self._limits = limits
         self._request = call
         """The client's latest request."""
         self._declared = DeclaredCapabilities(call.caller.capabilities)
         self._questions: dict[str, _Question] = {}
-        """Those without an answer, by the keys that we give them."""
+        """Unanswered questions by our own keys."""
         self._asked = 0
         self._kept: BoundedQueue[tuple[str, Params]] = BoundedQueue(limits.max_kept_messages, limits.max_kept_bytes)
-        """What the upstream said while no request of the client was there."""
+        """Notifications of the upstream that arrived while no request of the client was open."""
         self._is_referred = False
-        """Whether another person has still to decide."""
+        """Whether another person has yet to decide."""
         self._changed: asyncio.Event | None = None
-        """Set at the next transition, for the request that waits for it."""
+        """Set at the next transition, to wake the request that waits for it."""
         self._retried: asyncio.Event | None = None
-        """Set at the next retry, for the call that waits for it."""
+        """Set at the next retry, to wake the call that waits for it."""
 
     @property
     def requests(self) -> dict[str, InputRequest]:
-        """The questions that the client has still to answer, by our keys."""
+        """The questions that the client has yet to answer, by our keys."""
         return {key: question.request for key, question in self._questions.items()}
 
     async def changed(self) -> None:
-        """Returns at the next transition. For one task at a time."""
+        """Returns at the next transition. Only one task may wait."""
         self._changed = asyncio.Event()
         await self._changed.wait()
 
@@ -210,13 +210,13 @@ class ParkedCall:
             self.task.cancel()
 
     def park(self, event: ParkedCallEvent = ParkedCallEvent.GATHERED) -> None:
-        """`event` says which time is over: that for more questions, or that for a decision."""
+        """Parks the call. `event` says which wait is over: for further questions, or for another person's decision."""
         self._move(event)
         if self.round == 0:
             self._request.notes.carried_on = self.task
 
     def resume(self, call: Call) -> None:
-        """Takes a retry, with the answers that it brings. Raises McpError, and does nothing, if one is malformed."""
+        """Takes a retry with its answers. Raises McpError, and changes nothing, if an answer is malformed."""
         answers = self._answers(call)
         self._move(ParkedCallEvent.RETRIED)
         self._request = call
@@ -254,7 +254,7 @@ class ParkedCall:
 
     def notify(self, method: str, params: Params) -> None:
         if self.state is ParkedCallState.PARKED:
-            # Copied: as they came, they keep the whole message in memory.
+            # Copied, because the originals keep the whole message in memory.
             kept = {key: value.copy() for key, value in params.items()}
             self._kept.put((method, kept), size_of(kept))
         else:
@@ -281,7 +281,10 @@ class ParkedCall:
         return question.answer
 
     def _answers(self, call: Call) -> Params:
-        """Those to open questions: mrtr, Error Handling, "SHOULD ignore any information it does not recognize"."""
+        """The answers to open questions; others are dropped.
+
+        mrtr, Error Handling: "SHOULD ignore any information it does not recognize".
+        """
         try:
             given = parse_object(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT))
             answers = {key: given[key] for key in self._questions if key in given}
@@ -292,7 +295,7 @@ class ParkedCall:
         return answers
 
     def _withdraw_undeclared(self) -> None:
-        """A retry may declare less than the request before it, and must not be asked for more."""
+        """Refuses open questions that need a capability which the retry no longer declares."""
         for key, question in list(self._questions.items()):
             try:
                 self._declared.check(question.request)
@@ -306,9 +309,9 @@ class ParkedCall:
 
 
 def _is_refusal(outcome: Outcome) -> bool:
-    """Whether the upstream itself refuses, or its tool fails: servers make an `isError` of what a tool cannot handle.
+    """Whether the upstream refused the call, or its tool failed: servers report what a tool cannot handle as `isError`.
 
-    That the upstream is gone or too slow is another failure, and stays what it is.
+    An upstream that is gone or too slow is another failure, and is reported as such.
     """
     match outcome:
         case Complete(is_error=True):
@@ -320,7 +323,7 @@ def _is_refusal(outcome: Outcome) -> bool:
 
 
 def undeclared(capabilities: Capabilities) -> Failed:
-    """The failure of a call that needs more than its client declared (basic, "Capabilities")."""
+    """The failure of a call that needs more capabilities than its client declared (basic, "Capabilities")."""
     sentence = f"this call needs client capabilities that were not declared: {named(capabilities)}"
     data = raw({"requiredCapabilities": capabilities})
     return Failed(ErrorObject(MISSING_CLIENT_CAPABILITY, sentence, data), Party.CLIENT)

@@ -29,7 +29,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.telemetry.metrics import Metrics
 
 MAX_GATHERED: Final = 10
-"""How often the arrival of a further question prolongs the wait for more."""
+"""How often a further question may prolong the wait for more."""
 
 
 STOPPED: Final = Failed(
@@ -40,7 +40,7 @@ STOPPED: Final = Failed(
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A call was parked: the client is to answer `requests` before `expires`, a Unix time in seconds."""
+    """The call was parked: the client is to answer `requests` before `expires`, a Unix time in seconds."""
 
     parked: Parked
     requests: dict[str, InputRequest]
@@ -48,7 +48,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Parking:
-    """`mint` makes the ids of parked calls: unguessable, and none twice."""
+    """`mint` makes the ids of parked calls: unguessable and unique."""
 
     def __init__(
         self,
@@ -64,28 +64,28 @@ class Parking:
         self._mint = mint
         self._tasks: asyncio.TaskGroup | None = None
         self.is_running = False
-        """Whether calls can be parked: `run` runs."""
+        """Whether calls can be parked, that is whether `run` runs."""
         self._calls: dict[str, ParkedCall] = {}
-        """All calls that were ever parked and are not over, by id; those that were resumed too."""
+        """Calls that were parked at least once and are not over, by id, resumed ones included."""
         self._expiries: dict[str, float] = {}
-        """When each call that is parked now expires."""
+        """The expiry of each call that is parked now."""
         self._soonest = math.inf
         """The expiry that `run` waits for."""
         self._waiting: anyio.CancelScope | None = None
-        """Its wait, which a call that expires sooner cuts short: a reload may have made the time shorter."""
+        """The wait of `run`; a call that expires sooner cuts it short, as a reload may have shortened the time."""
         self._parked = Wakeup()
         self._metrics = metrics
         metrics.parked.set_function(self.__len__)
 
     def reconfigure(self, change: Reconfiguration) -> None:
-        """For calls that begin, or are parked, from now on."""
+        """Takes other limits, for calls that begin or are parked from now on."""
         self._limits = change.settings.proxy.bridge
 
     def __len__(self) -> int:
         return len(self._calls)
 
     async def run(self) -> None:
-        """Owns the calls' tasks, and cancels calls whose time is over, until cancelled."""
+        """Owns the calls' tasks, and cancels calls that have expired, until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
             self.is_running = True
             try:
@@ -99,7 +99,7 @@ class Parking:
         return parked_call is not None and parked_call.round == parked.round
 
     def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
-        """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
+        """Starts a call; returns its outcome or its first pause. Raises McpError where the call may not be parked."""
         assert self._tasks is not None, "see `is_running`"
         parked_call = ParkedCall(call, self._limits)
         parked_call.task = self._tasks.create_task(_run(parked_call, handler, call), name=call.method)
@@ -108,7 +108,7 @@ class Parking:
         return self._next(parked_call)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
-        """A parked call from its client's retry to its outcome or to the next pause. Raises McpError."""
+        """Resumes a parked call by its client's retry; returns its outcome or the next pause. Raises McpError."""
         parked_call = self._calls.get(parked.id)
         if parked_call is None or parked_call.round != parked.round:
             raise state_refusal("was used before, or its call is over: each is good for one retry")
@@ -118,7 +118,7 @@ class Parking:
         return await self._next(parked_call)
 
     async def _next(self, parked_call: ParkedCall) -> Outcome | Pause:
-        """Waits for the outcome or for questions. Where the client hangs up meanwhile, the call is cancelled (R25)."""
+        """Waits for the outcome or for questions. If the client hangs up meanwhile, the call is cancelled (R25)."""
         pause: Pause | None = None
         try:
             while parked_call.outcome is None:
@@ -140,9 +140,9 @@ class Parking:
                 self._end(parked_call)
 
     async def _gather(self, parked_call: ParkedCall) -> None:
-        """Waits until no further question comes for `gather` seconds: those asked together go into one answer.
+        """Waits until `gather` seconds pass without a further question, so that one answer carries all of them.
 
-        They arrive one by one, and before 2026-07-28 nothing says how many there will be.
+        Questions arrive one by one, and before 2026-07-28 nothing says how many there will be.
         """
         for _ in range(MAX_GATHERED):
             asked = parked_call.asked
@@ -151,7 +151,7 @@ class Parking:
                 return
 
     async def _hold(self, parked_call: ParkedCall) -> bool:
-        """Waits for the decision of another person; True where `hold` seconds are over before it."""
+        """Waits for another person's decision. Returns True if `hold` seconds passed without one."""
         with anyio.move_on_after(self._limits.hold):
             await parked_call.changed()
         return parked_call.state is ParkedCallState.REFERRED

@@ -21,36 +21,36 @@ from mcproxy.sealing import Sealer, Unsealable
 
 _PURPOSE: Final = "requestState"
 MAX_CANONICAL: Final = 1024 * 1024
-"""Bytes of a param that counts by its value: to read and write a longer one would hold up other calls."""
+"""Bytes of a param that is compared by value; parsing a longer one would hold up other calls."""
 _ATTEMPT_MEMBERS: Final = frozenset({META, INPUT_RESPONSES, REQUEST_STATE})
 
 
 class Relayed(msgspec.Struct, frozen=True, tag=True):
-    """The retry is sent to `upstream`, with the state that this one gave."""
+    """The retry goes to `upstream`, with the state that this upstream gave."""
 
     upstream: str
     state: str | None
-    """None where it gave none, and the state is the gateway's alone."""
+    """The upstream's own state; None where it gave none."""
     approval: str | None = None
     """As in `InputRequired`."""
 
 
 class Parked(msgspec.Struct, frozen=True, tag=True):
-    """The retry resumes the parked call with this id, if that is still in this round."""
+    """The retry resumes the parked call with this id, if it is still in this round."""
 
     id: str
     round: int
 
 
 class AfterLogin(msgspec.Struct, frozen=True, tag=True):
-    """The retry is made once its caller has logged in at the upstream, as the call was before."""
+    """The retry sends the original call, once its caller has logged in at the upstream."""
 
     relayed: Relayed | None
-    """The continuation that the call was of itself, if any."""
+    """The upstream's own state that the call carried, if any."""
     answers: str
-    """The answers that it brought, as JSON."""
+    """The answers, as JSON, that the call carried."""
     asked_at: float
-    """When the login was asked for, in Unix seconds."""
+    """The Unix time in seconds at which the login was asked for."""
 
 
 Continuation = Relayed | Parked | AfterLogin
@@ -79,7 +79,7 @@ class RequestStates:
         return seal(_PURPOSE, _encoder.encode(sealed))
 
     def open(self, call: Call, now: float) -> Continuation:
-        """What `call`, which carries a state, continues. Raises McpError where the state is not good."""
+        """What `call`, which carries a `requestState`, continues. Raises McpError for a state that is not valid."""
         try:
             sealed = _states.decode(self._sealer.open(_PURPOSE, parse_text(call.params[REQUEST_STATE]) or ""))
         except (Unsealable, msgspec.MsgspecError) as error:
@@ -92,14 +92,14 @@ class RequestStates:
 
 
 def state_refusal(why: str) -> McpError:
-    """The refusal of a state; `why` goes on from its name."""
+    """The refusal of a `requestState`; `why` completes the sentence that begins with that name."""
     return McpError(INVALID_PARAMS, f'"{REQUEST_STATE}" {why}')
 
 
 def _lives_here(continuation: Continuation) -> bool:
-    """Whether another process could not continue it as well.
+    """Whether only this process can continue it.
 
-    A parked call lives in this one, and so does an approval; what is relayed lives upstream.
+    A parked call and an approval live in this process; a relayed state lives upstream.
     """
     match continuation:
         case Parked():
@@ -113,9 +113,9 @@ def _lives_here(continuation: Continuation) -> bool:
 
 
 def _binding(call: Call) -> str:
-    """A digest of principal, method and params, which count by their value: a retry may spell its JSON otherwise.
+    """A digest of principal, method and params. Params count by value: a retry may spell its JSON otherwise.
 
-    A param that is very long, or too deep, has to be spelled alike.
+    A param that is very long or nested too deep counts by its bytes.
     """
     params = {key: _canonical(value) for key, value in call.params.items() if key not in _ATTEMPT_MEMBERS}
     identity = (call.caller.principal.name, call.caller.endpoint, call.method, params)
@@ -129,5 +129,5 @@ def _canonical(value: Raw) -> object:
         decoded = msgspec.json.decode(value)
         _encoder.encode(decoded)
     except (msgspec.MsgspecError, OverflowError, RecursionError):
-        return value  # too deep, or a number too large, to be understood
+        return value  # nested too deep, or a number too large, to parse
     return decoded

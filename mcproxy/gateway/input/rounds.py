@@ -21,15 +21,18 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Params, pa
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 0.25
-"""Seconds before a call is made again that needs no input: so an upstream sheds load. Doubled with each in a row."""
+"""Seconds before a call that needs no input is sent again; each pause is twice the last, up to this.
+
+An upstream sheds load by such a result (mrtr).
+"""
 
 
 async def with_input(
     handler: Handler, call: Call, required: InputRequired, rounds: int, sleep: Sleep, mint: Callable[[], str]
 ) -> Outcome:
-    """The outcome of `call`, whose first one was `required`, in at most `rounds` more calls. Raises McpError.
+    """The final outcome of `call`, whose first outcome was `required`, in at most `rounds` more calls.
 
-    `mint` makes ids of elicitations.
+    Raises McpError. `mint` makes ids of elicitations.
     """
     pause = FIRST_PAUSE
     for _ in range(rounds):
@@ -48,7 +51,7 @@ async def with_input(
 
 
 def _retry(params: Params, required: InputRequired, answers: dict[str, Raw]) -> Params:
-    # mrtr, Client Requirements: the exact state of the latest result, and none where it had none.
+    # mrtr, Client Requirements: the latest result's `requestState` unchanged, and none where it had none.
     retry = {**params}
     if required.requests:
         retry[INPUT_RESPONSES] = raw(answers)
@@ -58,7 +61,7 @@ def _retry(params: Params, required: InputRequired, answers: dict[str, Raw]) -> 
 
 
 async def _answers(call: Call, requests: dict[str, InputRequest], mint: Callable[[], str]) -> dict[str, Raw]:
-    """The answers to all questions, which are put at once; the first that fails ends the call. Raises McpError."""
+    """The answers to all questions, which are asked at once; the first that fails ends the call. Raises McpError."""
     answers: dict[str, Raw] = {}
     failures: list[McpError] = []
 
@@ -85,14 +88,14 @@ async def _answer(call: Call, request: InputRequest) -> Raw:
     try:
         return await call.client.ask(request)
     except McpError:
-        # InputResponses hold results alone. That a person gave no answer has a result; a failed sample has none.
+        # InputResponses hold results alone: a declined elicitation is a result, failed sampling has none.
         if request.method not in UNANSWERED:
             raise
         return UNANSWERED[request.method]
 
 
 def _with_id(request: InputRequest, mint: Callable[[], str]) -> InputRequest:
-    """An elicitation by URL gets the id that 2025-11-25 wants and 2026-07-28 does without."""
+    """The elicitation by URL with the id that 2025-11-25 requires and 2026-07-28 lacks."""
     if parse_text(request.params.get("mode", b"")) != "url" or "elicitationId" in request.params:
         return request
     return InputRequest(request.method, {**request.params, "elicitationId": raw(mint())})

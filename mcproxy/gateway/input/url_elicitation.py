@@ -38,7 +38,7 @@ _answers = msgspec.json.Decoder(dict[str, _Answer])
 
 
 def url_elicitations(error: ErrorObject) -> dict[str, InputRequest]:
-    """The elicitations that an error asks for, by key; none where it is another error, or malformed."""
+    """The elicitations that an error demands, by key; none if it is another error or malformed."""
     if error.code != URL_ELICITATION_REQUIRED:
         return {}
     try:
@@ -54,7 +54,7 @@ def url_elicitations(error: ErrorObject) -> dict[str, InputRequest]:
 
 
 def is_unwilling(call: Call) -> bool:
-    """Whether a retry says that its client was asked and declined: it is not asked the same again."""
+    """Whether a retry's answers say that the person declined; the same is not asked again."""
     try:
         answers = _answers.decode(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT))
     except msgspec.MsgspecError:

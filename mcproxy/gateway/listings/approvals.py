@@ -1,6 +1,6 @@
 """Compare what upstreams offer with what `access.pins` approved: for operators, metrics, and calls of idle upstreams.
 
-Hides nothing itself: the catalogue leaves out what must be approved and is not.
+Hides nothing itself: the catalogue leaves out unapproved definitions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mcproxy.settings.access.pins import Approved, Manifest
 from mcproxy.telemetry.metrics import Metrics
 
 Refetch = Callable[[ListKey, Call], Awaitable[Failed | None]]
-"""Has a list fetched for a call, over a link that is made where there is none; returns the failure, if any."""
+"""Fetches a list for a call, over a link that is made if there is none; returns the failure, if any."""
 
 
 class VettedUpstream:
-    """An upstream that may be idle, where definitions must be approved: each start of it may bring others.
+    """An upstream that starts on demand, where definitions must be approved: each start may bring other definitions.
 
     A tool or prompt is called only after the definitions of this start were compared with those approved.
     """
@@ -67,7 +67,10 @@ class VettedUpstream:
 
 
 class Approvals(Component):
-    """What is offered over shared links, and what of it is not approved. `upstreams` are the names of those enabled."""
+    """The definitions offered over shared links, and which of them are not approved.
+
+    `upstreams` are the names of those enabled.
+    """
 
     goes_by = frozenset({"upstreams"})
 
@@ -80,11 +83,11 @@ class Approvals(Component):
         self._watch(change.upstreams)
 
     def unapproved(self) -> list[RefusedEntry]:
-        """What is offered, and is not as it was approved."""
+        """The definitions on offer that differ from what was approved."""
         return [entry for name in self._upstreams for kind in Kind for entry in self._unapproved(name, kind)]
 
     def offered(self) -> dict[str, Approved | None]:
-        """What upstreams offer now, each as it would be approved; None for one whose lists are not known."""
+        """What each upstream offers now, in the form to be approved; None for an upstream whose lists are unknown."""
         return {name: self._offered(LinkKey(name, None)) for name in self._upstreams}
 
     def _unapproved(self, upstream: str, kind: Kind) -> tuple[RefusedEntry, ...]:
@@ -103,7 +106,7 @@ class Approvals(Component):
         return approved(identity.instructions, entries, manifest)
 
     def _watch(self, upstreams: Iterable[str]) -> None:
-        """Has each scrape of the metrics count anew."""
+        """Counts unapproved definitions at each scrape of the metrics."""
         self._upstreams = tuple(upstreams)
         for name in self._upstreams:
             for kind in PINNED:

@@ -1,8 +1,8 @@
 """Fetches upstreams' lists into the catalogue: when one connects, says that a list changed, or is polled (R19).
 
-Listeners hear of a change only if what they themselves see is another. Where an upstream would not say that a list
-changed, it is fetched anew when its time is over and it is wanted, or every so often where that is configured.
-Otherwise serving a list fetches and announces nothing; a list that cannot be fetched stays as it was.
+Listeners hear of a change only if their own view differs. A list whose changes its upstream does not announce is
+fetched again when it is asked for after its TTL, and at the configured polling interval. Otherwise serving a list
+fetches and announces nothing; a list that cannot be fetched stays as it was.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ log = structlog.get_logger()
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 1.0
-"""Seconds from one fetch of a changed list to the next, where its upstream says again and again that it changed."""
+"""Seconds at most between two fetches of a list whose upstream keeps announcing changes."""
 
 SOONEST_AGAIN: Final = 1.0
-"""Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
+"""Seconds for which a list is served without another fetch, however short its TTL."""
 
 ASSUMED_TTL: Final = 60.0
-"""Seconds after which the time of a list is over whose upstream gives no TTL, and does not announce its changes."""
+"""Seconds of the TTL of a list whose upstream gives none and does not announce changes."""
 
 
 class ListFetcher(Component):
-    """Fetches lists that are unknown, were changed, or whose time is over; `known` and `fresh` wait for that."""
+    """Fetches lists that are unknown, changed or past their TTL; `known` and `fresh` wait for that."""
 
     goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
     heeds = LINK_EVENTS | {ListChanged, PushChannel, UnannouncedLists}
@@ -106,15 +106,15 @@ class ListFetcher(Component):
         self._failures: Counter[ListKey] = Counter()
         self._pace: Pace[ListKey] = Pace(FIRST_PAUSE, LONGEST_PAUSE)
         self._due: set[ListKey] = set()
-        """Lists that changed, and are fetched once the pause is over."""
+        """Changed lists, fetched once their pause is over."""
         self._hanging: set[LinkKey] = set()
-        """Links that a list has waited for in vain: until their next answer no other does."""
+        """Links on which a list was awaited in vain; until their next answer no other list is awaited there."""
         self._changed_since: dict[ListKey, float] = {}
-        """Since when each change is known that no listener was told of yet."""
+        """The time since which each change is known that no listener was told of yet."""
         self._callers: dict[LinkKey, Caller] = {}
-        """The caller whose credentials each wanted link is to be made with."""
+        """The caller with whose credentials each wanted link is made."""
         self._unannounced: dict[LinkKey, frozenset[Kind]] = {}
-        """The lists of links that are up whose changes are not announced, though their upstream declares it."""
+        """Lists whose upstream declares `listChanged` but refused to announce their changes, while the link is up."""
         self._wakeup = Wakeup()
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -182,7 +182,7 @@ class ListFetcher(Component):
         self._wakeup.notify_all()
 
     def _recall(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, tuple[Raw, ...]]) -> None:
-        """Lists what was recorded of an upstream that is not running (`start: on_demand`)."""
+        """Takes the recorded lists of an upstream that does not run (`start: on_demand`)."""
         with self._listeners.telling_list_changes(link.upstream):
             found = {kind: read_listing(link.upstream, kind, entries) for kind, entries in lists.items()}
             self._catalogue.known.recall(link, identity, found)
@@ -190,7 +190,7 @@ class ListFetcher(Component):
             self._reports.measure(ListKey(link, kind), listing)
 
     def join(self, listener: Listener) -> None:
-        """Connects the links that are the listener's own, so that their lists are known when it asks."""
+        """Makes the links that are the listener's own, so that their lists are known when it asks."""
         self._connect_own(listener, self._upstreams)
 
     def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
@@ -200,7 +200,7 @@ class ListFetcher(Component):
                 self._connecting.want(link)
 
     def connect_for_principal(self, caller: Caller) -> None:
-        """Has links made at which the caller's principal logs in for itself: no other link tells what it may use."""
+        """Makes the links for which the caller's principal logged in: only those list what it may use."""
         for space in self._catalogue.layout(caller).spaces:
             link = self._catalogue.link(space, caller)
             if space.spec.has_own_logins and not self._catalogue.known.is_up(link):
@@ -208,7 +208,7 @@ class ListFetcher(Component):
                 self._connecting.want(link)
 
     async def connect_with_credentials(self, caller: Caller) -> None:
-        """Returns once the links that `caller`'s credentials are for were tried, and list; or after `list_wait`."""
+        """Makes the links for `caller`'s credentials; returns once each has listed or failed, or after `list_wait`."""
         own = caller.credentials
         links = [link for link in self._catalogue.links(caller) if own is not None and link.owner == own.key]
         unknown = [link for link in links if self._catalogue.known.identity(link) is None]
@@ -222,7 +222,7 @@ class ListFetcher(Component):
                 await self._known(unknown, kind, self._proxy.list_wait)
 
     async def known(self, caller: Caller, kind: Kind, seconds: float) -> None:
-        """Returns when every list of `kind` that `caller` sees is known, hopeless, or `seconds` are over."""
+        """Returns when every list of `kind` in the caller's view is known or hopeless, or after `seconds`."""
         await self._known(self._catalogue.links(caller), kind, seconds)
 
     async def _known(self, links: Collection[LinkKey], kind: Kind, seconds: float) -> None:
@@ -231,7 +231,7 @@ class ListFetcher(Component):
                 await self._wakeup.wait()
 
     async def fresh(self, caller: Caller, kind: Kind, seconds: float) -> None:
-        """As `known`; besides, fetches lists anew that are out of date and whose changes are not announced."""
+        """As `known`; also fetches lists again that are past their TTL and whose changes are not announced."""
         keys = [ListKey(link, kind) for link in self._catalogue.links(caller)]
         outdated = [key for key in keys if self._is_outdated(key)]
         for key in outdated:
@@ -251,7 +251,7 @@ class ListFetcher(Component):
             self._hanging.update(key.link for key in slow)
 
     async def settled(self) -> None:
-        """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
+        """Returns when every upstream has connected and listed, or has failed its first attempt."""
         links = [LinkKey(name, None) for name in self._upstreams]
         bounds = (timeouts.connect + timeouts.list for timeouts in self._timeouts.values())
         with anyio.move_on_after(max(bounds, default=0)):
@@ -259,7 +259,7 @@ class ListFetcher(Component):
                 await self._known(links, kind, float("inf"))
 
     async def refetched(self, key: ListKey, call: Call) -> Failed | None:
-        """Returns once a list is known as it is now, over a link that is made where there is none; or the failure."""
+        """Fetches a list anew, over a link that is made if there is none; returns the failure, if any."""
         link = key.link
         if not self._catalogue.known.is_up(link):
             outcome = await self._ask(link, key.kind, {}, call.listener, call.caller)
@@ -272,7 +272,7 @@ class ListFetcher(Component):
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)
 
     async def reach(self, space: Space, kind: Kind, call: Call) -> None:
-        """Makes one attempt to learn an unknown list. Raises McpError where the upstream is not there (R53)."""
+        """Makes one attempt to fetch an unknown list. Raises McpError where the upstream cannot be reached (R53)."""
         link = self._catalogue.link(space, call.caller)
         if self._catalogue.known.listing(link, kind) is not None:
             return
@@ -317,7 +317,7 @@ class ListFetcher(Component):
             # A change that came meanwhile may not be in what was fetched (R35).
             hints = fetched.hints
             if hints.ttl is None and kind.extension is not None:
-                # No notification says that such a list changed: without a TTL it is out of date at once.
+                # No notification announces changes of such a list: without a TTL it is out of date at once.
                 hints = replace(hints, ttl=0.0)
             self._catalogue.known.renew(link, kind, DOUBTFUL if self._is_wanted(key) else stated(hints, asked))
             self._poll(key)
@@ -329,7 +329,7 @@ class ListFetcher(Component):
         return key in self._due or self._fetches.wanted(key)
 
     async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
-        """One page; none for a session that is gone, which would make a link that is never released (R14)."""
+        """One page; none for a session that is gone: the request would make a link that nothing releases (R14)."""
         if owner is not None and owner not in self._listeners:
             error = ErrorObject(INTERNAL_ERROR, f"upstream {key.link.upstream!r}: the session has ended")
             return Failed(error, Party.CLIENT, Reason.CANCELLED)
@@ -338,7 +338,7 @@ class ListFetcher(Component):
     async def _ask(
         self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None, caller: Caller | None = None
     ) -> Outcome:
-        """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""
+        """One page, within the upstream's timeout for lists; time to connect, if needed, comes on top."""
         if link.upstream not in self._upstreams:
             return _gone(link)
         timeouts = self._timeouts[link.upstream]
@@ -349,7 +349,7 @@ class ListFetcher(Component):
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
 
     async def _connect(self, link: LinkKey) -> None:
-        """Makes an owner's link by one call over it; its lists are fetched upon `Connected`."""
+        """Makes an owner's link by a call over it; its lists are fetched upon `Connected`."""
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         caller = self._callers.pop(link, None)
         if (owner or caller) is not None and not self._catalogue.known.is_up(link):
@@ -357,24 +357,24 @@ class ListFetcher(Component):
         self._wakeup.notify_all()
 
     async def _expire(self, link: LinkKey) -> None:
-        """The grace period of a lost upstream is over (R10). What only waits for a login stays listed."""
+        """Ends the grace period of a lost upstream (R10). Lists that only wait for a login stay."""
         if not self._catalogue.known.is_up(link) and not self._catalogue.known.awaits_login(link):
             with self._listeners.telling_list_changes(link.upstream):
                 self._catalogue.known.empty(link)
 
     def _not_announced(self, link: LinkKey, kinds: frozenset[Kind]) -> None:
-        """From now on these lists are fetched as if their upstream did not declare `listChanged` (R75)."""
+        """From now on treats these lists as if their upstream did not declare `listChanged` (R75)."""
         self._unannounced[link] = kinds
         for kind in kinds:
             if self._catalogue.known.is_up(link) and self._catalogue.known.tells_changes(link, kind):
                 self._poll(ListKey(link, kind))
 
     def _announces_changes(self, key: ListKey) -> bool:
-        """Whether the upstream declares that it announces changes of that list, and its push channel lives (R75)."""
+        """Whether the upstream declares that it announces changes of the list, and its push channel is up (R75)."""
         return self._catalogue.known.tells_changes(*key) and key.kind not in self._unannounced.get(key.link, ())
 
     def _regained(self, link: LinkKey) -> None:
-        """Every list counts as changed: its notifications may have been lost with the link."""
+        """Treats every list as changed: notifications may have been lost with the link."""
         for kind in Kind:
             if self._catalogue.known.tells_changes(link, kind) or kind.extension is not None:
                 self._changed(ListKey(link, kind))
@@ -427,7 +427,7 @@ class ListFetcher(Component):
     def _retry(self, key: ListKey, failed: Failed) -> None:
         self._failures[key] += 1
         if failed.reason is Reason.LOGIN_NEEDED:
-            return  # It is fetched once there is a login.
+            return  # The list is fetched once the login is made.
         delay = retry_delay(self._failures[key])
         log.warning(
             "a list could not be fetched and stays as it was",
@@ -439,7 +439,7 @@ class ListFetcher(Component):
         self._fetches.want_after(key, delay)
 
     def _poll(self, key: ListKey) -> None:
-        """Asks again in a while (caching: those who poll "MUST apply jitter and backoff"; `_retry` backs off)."""
+        """Polls the list again later (caching: those who poll "MUST apply jitter and backoff"; `_retry` backs off)."""
         seconds = self._specs[key.link.upstream].list_poll
         if seconds and not self._is_wanted(key) and not self._announces_changes(key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
@@ -468,7 +468,7 @@ class ListFetcher(Component):
         return upstream is not None and upstream.status.state is LinkState.CONNECTING
 
     def _is_outdated(self, key: ListKey) -> bool:
-        """Whether a list has outlived its TTL, its changes are not announced, and its last fetch did not fail."""
+        """Whether the list is past its TTL, its changes are not announced, and its last fetch did not fail."""
         freshness, now = self._catalogue.known.freshness(*key), self._now()
         if freshness is DOUBTFUL or self._announces_changes(key) or key in self._failures:
             return False

@@ -18,12 +18,12 @@ LONGEST_RETRY: Final = 60.0
 
 
 def retry_delay(failures: int) -> float:
-    """Seconds to wait after so many failures in a row, at least one."""
+    """Seconds to wait after `failures` failures in a row; at least one second."""
     return min(2.0 ** min(failures - 1, 10), LONGEST_RETRY)
 
 
 class _GatewayItself:
-    """The `Client` of such a call: there is none to notify or ask."""
+    """The `Client` of an internal call: nobody is there to notify or ask."""
 
     def notify(self, method: str, params: Params) -> None:
         return
@@ -38,6 +38,6 @@ GATEWAY_ITSELF: Final[Client] = _GatewayItself()
 def internal_call(
     link: LinkKey, method: str, params: Params, listener: Listener | None = None, owner: Caller | None = None
 ) -> Call:
-    """A call over `link`, for its owner's listener or caller, if any: these make the link where there is none."""
+    """A call over `link`, on behalf of its owner's listener or caller, if any: they make the link if there is none."""
     caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
     return Call(METHODS[method], params, caller, GATEWAY_ITSELF, listener, over=link.owner)

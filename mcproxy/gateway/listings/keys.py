@@ -1,4 +1,4 @@
-"""The keys of what is known of upstreams: a link, one list of a link, one resource of a link."""
+"""Keys for what is known of upstreams: a link, one list over a link, one resource over a link."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ListKey(NamedTuple):
 
 
 class ResourceKey(NamedTuple):
-    """A resource, by the URI that its upstream has for it, over a link."""
+    """A resource over a link, by its upstream's own URI."""
 
     link: LinkKey
     uri: str

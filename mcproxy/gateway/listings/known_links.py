@@ -1,6 +1,6 @@
 """What upstreams said over each link: identity and lists; and whether it is up, idle, or waits for a login.
 
-What was known of a link that is down stays until it is emptied or retired. Knows no caller and no policy.
+What is known of a link stays when the link goes down, until it is emptied or retired. Knows no caller and no policy.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mcproxy.protocol.methods import Kind
 
 
 class KnownLinks:
-    """Keeps nothing of an upstream that is not configured; `changed` is called with each link that lists otherwise."""
+    """Keeps nothing of upstreams that are not configured. Calls `changed` with each link whose lists change."""
 
     def __init__(self, is_configured: Callable[[str], bool], changed: Callable[[LinkKey], None]) -> None:
         self._is_configured = is_configured
         self._changed = changed
         self.snapshots: dict[LinkKey, Snapshot] = {}
         self.owned: dict[LinkOwner, set[LinkKey]] = {}
-        """The links of `snapshots`, by whose they are."""
+        """The links in `snapshots`, by owner."""
         self._up: set[LinkKey] = set()
         self._idle: set[LinkKey] = set()
-        """Links that the next call brings up."""
+        """Links that are down until the next call over them."""
         self.awaiting_login: set[LinkKey] = set()
 
     def links_of(self, upstream: str) -> list[LinkKey]:
@@ -48,7 +48,7 @@ class KnownLinks:
         return list(self._up)
 
     def awaits_login(self, link: LinkKey) -> bool:
-        """Whether the owner of a link has to log in before it serves."""
+        """Whether the owner of a link has to log in before the link works."""
         return link in self.awaiting_login
 
     def identity(self, link: LinkKey) -> ServerIdentity | None:
@@ -57,24 +57,24 @@ class KnownLinks:
         return snapshot.identity if snapshot else None
 
     def era(self, link: LinkKey) -> Era | None:
-        """The era of a link that is up; None for one that is down, which may come back in another."""
+        """The era of a link that is up; None for one that is down, as the upstream may come back in another era."""
         identity = self.identity(link) if self.is_up(link) else None
         return identity.era if identity else None
 
     def announces(self, link: LinkKey, kind: Kind) -> bool:
-        """Whether the upstream says that it has that list."""
+        """Whether the upstream declares that it has the list."""
         identity = self.identity(link)
         return identity is not None and lists(identity.capabilities, kind)
 
     def listing(self, link: LinkKey, kind: Kind) -> Listing | None:
-        """One list as last fetched; None where it is not known."""
+        """One list as last fetched; None if unknown."""
         snapshot = self.snapshots.get(link)
         return snapshot.lists.get(kind) if snapshot else None
 
     def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
-        """Whether the upstream says that it notifies of every change of that list.
+        """Whether the upstream declares that it announces every change of the list.
 
-        Of skills none does: a changed list of resources is a hint.
+        For skills no upstream does: a changed list of resources is only a hint.
         """
         identity = self.identity(link)
         if identity is None or kind.extension is not None:
@@ -82,12 +82,15 @@ class KnownLinks:
         return tells_changes(identity.capabilities, kind.capability)
 
     def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
-        """How long a list is good for, as far as its upstream can be asked."""
+        """How long a list may be cached; doubtful while its upstream cannot be asked."""
         snapshot = self.snapshots.get(link)
         return snapshot.freshness.get(kind, DOUBTFUL) if snapshot and self.is_up(link) else DOUBTFUL
 
     def connect(self, link: LinkKey, identity: ServerIdentity) -> None:
-        """A link is up. What it listed before stands until it is fetched anew; what it does not offer is empty."""
+        """A link came up.
+
+        Its earlier lists stand until they are fetched anew; lists that it does not offer become empty.
+        """
         before = self.snapshots.get(link, Snapshot()).lists
         offered = {kind: before[kind] for kind in before if lists(identity.capabilities, kind)}
         self._up.add(link)
@@ -95,32 +98,32 @@ class KnownLinks:
         self._put(link, Snapshot(identity, {**offered, **_absent(identity)}))
 
     def recall(self, link: LinkKey, identity: ServerIdentity, recorded: Mapping[Kind, Listing]) -> None:
-        """Takes in what was recorded of an upstream that is not connected."""
+        """Takes the recorded lists of an upstream that is not connected."""
         self._put(link, Snapshot(identity, {**recorded, **_absent(identity)}))
 
     def idle(self, link: LinkKey) -> None:
-        """A link is down until a call needs it. What it listed stays."""
+        """A link went down until a call needs it. Its lists stay."""
         self._up.discard(link)
         self._idle.add(link)
 
     def disconnect(self, link: LinkKey) -> None:
-        """A link is down. What it listed stays."""
+        """A link went down. Its lists stay."""
         self._up.discard(link)
         self._idle.discard(link)
 
     def await_login(self, link: LinkKey, *, awaited: bool) -> None:
-        """Shows its owner a tool to log in with, or no more. What the link listed before stays."""
+        """Begins or ends showing the link's owner a tool to log in with. Its lists stay."""
         if awaited is (link in self.awaiting_login):
             return
         (self.awaiting_login.add if awaited else self.awaiting_login.discard)(link)
         self._put(link, self.snapshots.get(link, Snapshot()))
 
     def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
-        """Notes a list as it was fetched, in place of the one before."""
+        """Takes a list as fetched, in place of the earlier one."""
         self._put(link, self.snapshots.get(link, Snapshot()).with_list(kind, listing))
 
     def renew(self, link: LinkKey, kind: Kind, freshness: Freshness) -> None:
-        """Notes how long a known list is good for, from now on."""
+        """Notes how long a known list may be cached from now on."""
         if link in self.snapshots:
             self.snapshots[link] = self.snapshots[link].with_freshness(kind, freshness)
 
@@ -147,5 +150,5 @@ class KnownLinks:
 
 
 def _absent(identity: ServerIdentity) -> dict[Kind, Listing]:
-    """The lists that an upstream does not have, which are known to be empty."""
+    """Empty lists, for those that an upstream does not offer."""
     return {kind: EMPTY for kind in Kind if not lists(identity.capabilities, kind)}

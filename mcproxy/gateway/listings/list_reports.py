@@ -18,14 +18,14 @@ log = structlog.get_logger()
 
 
 class ListReports:
-    """Tells of lists that the catalogue knows."""
+    """Reports the lists in the catalogue to operators."""
 
     def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
 
     def measure(self, key: ListKey, listing: Listing) -> None:
-        """Sets the metrics of a list; that of a link with an owner has none."""
+        """Sets the metrics of a list over a shared link; links with an owner have none."""
         if key.link.owner is None:
             labels = key.link.upstream, key.kind.value
             self._metrics.entries.labels(*labels).set(len(listing.entries))
@@ -33,14 +33,14 @@ class ListReports:
             self._metrics.hidden_entries.labels(*labels).set(len(self._hidden(key)))
 
     def warn(self, key: ListKey) -> None:
-        """Names the entries that are hidden, and those that are shown and not approved."""
+        """Logs the entries that are hidden, and those that are shown without approval."""
         refused = self._hidden(key)
         _warn_of(refused, "an entry is not shown")
         unapproved = self._catalogue.vetted.unapproved(*key)
         _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
 
     def _hidden(self, key: ListKey) -> tuple[RefusedEntry, ...]:
-        """The entries of a known list that callers are not shown, or those of the handshake era are not."""
+        """The entries of a known list that no caller, or no handshake client, is shown."""
         refused = self._catalogue.exposure(AGGREGATE, *key).refused
         if key.kind is not Kind.TOOLS:
             return refused

@@ -39,24 +39,27 @@ class Listeners(Component):
         self._listeners.pop(listener, None)
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Counts what upstreams announce, and passes their notices; what else changes is for others to tell."""
+        """Counts the changes that upstreams announce, and passes on their notices.
+
+        Other components tell listeners of other changes.
+        """
         if not isinstance(event, UpstreamChanged) or isinstance(event.change, PushChannel | UnannouncedLists):
             return
-        if self._catalogue.has(event.upstream):  # or the series of one that is gone would come back (R52)
+        if self._catalogue.has(event.upstream):  # else the series of an upstream that is gone would come back (R52)
             self._metrics.upstream_notifications.labels(event.upstream, change_label(event.change)).inc()
         if isinstance(event.change, Notice):
             self.announce(LinkKey(event.upstream, event.owner), event.change)
 
     def of(self, owner: str) -> Listener | None:
-        """A listener that has links under the key `owner`."""
+        """A listener whose own links have the key `owner`."""
         return next((listener for listener in self._listeners if owner in listener.caller.owners), None)
 
     def served_by(self, link: LinkKey) -> list[Listener]:
-        """The listeners whose link to its upstream this is, at an endpoint that shows it."""
+        """The listeners that this link serves, at an endpoint that shows its upstream."""
         return [listener for listener in self._listeners if self._is_served(listener, link)]
 
     def announce(self, link: LinkKey, notice: Notice) -> None:
-        """Passes a notice of an upstream to all listeners that its link serves and whose log level admits it."""
+        """Passes an upstream's notice to all listeners that its link serves and whose log level admits it."""
         for listener in self.served_by(link):
             if notice.principal not in (None, listener.caller.principal.name):
                 continue
@@ -64,17 +67,20 @@ class Listeners(Component):
                 self.signal(listener, link.upstream, notice)
 
     def signal(self, listener: Listener, upstream: str, change: Change) -> None:
-        """Tells one listener of a change of `upstream`, and counts it. Never blocks."""
+        """Tells one listener of a change at `upstream`, and counts that. Never blocks."""
         listener.signal(change)
         self.count(upstream, change, 1)
 
     def count(self, upstream: str, change: Change, told: int) -> None:
-        """Counts the listeners that were told of a change of that kind."""
+        """Counts listeners that were told of a change of that kind."""
         self._metrics.notifications.labels(upstream, change_label(change)).inc(told)
 
     @contextmanager
     def telling_list_changes(self, upstream: str) -> Iterator[None]:
-        """Tells the listeners whose own view changes by what happens inside; nothing may be awaited there."""
+        """Compares each listener's view before and after the `with` block, and tells those whose view changed.
+
+        The block must not await.
+        """
         before = [(listener, self._catalogue.view(listener.caller)) for listener in self]
         yield
         compare = _comparison()
@@ -89,7 +95,7 @@ class Listeners(Component):
 
 
 def change_label(change: Change) -> str:
-    """What metrics call a kind of change."""
+    """The metric label for a kind of change."""
     match change:
         case ListChanged(kind=kind):
             return kind.value
@@ -104,7 +110,7 @@ def change_label(change: Change) -> str:
 
 
 def _comparison() -> Callable[[View, View], list[Kind]]:
-    """Compares views, each pair once: most listeners share theirs."""
+    """Compares two views; each pair once, since most listeners share theirs."""
     found: dict[tuple[int, int], list[Kind]] = {}
 
     def compare(before: View, after: View) -> list[Kind]:

@@ -31,7 +31,7 @@ _PRIVATE: Final = raw("private")
 
 
 class Lists:
-    """Cursors hold a position and the last key before it, sealed for one caller and one list."""
+    """Pages through views. A cursor holds a position and the last key before it, sealed for one caller and one list."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Lists:
         self._mark: Params = {GATEWAY_CAPABILITY + gateway_id: EMPTY_OBJECT} if gateway_id else {}
 
     async def list(self, call: Call) -> Outcome:
-        """One page with its caching hints. Only the first waits for upstreams that are still connecting."""
+        """One page with its caching hints. Only the first page waits for upstreams that are still connecting."""
         kind = call.row.lists
         assert kind is not None
         cursor = cursor_of(call)
@@ -66,7 +66,7 @@ class Lists:
         return Complete(result)
 
     async def discover(self, call: Call) -> Outcome:
-        """The endpoint's capabilities and instructions (2026-07-28, server/discover); waits for no upstream (R1)."""
+        """The endpoint's capabilities and instructions (2026-07-28, server/discover). Waits for no upstream (R1)."""
         view = self._catalogue.view(call.caller)
         info = {"name": self._proxy.name, "version": __version__}
         members: dict[str, object] = {
@@ -85,7 +85,7 @@ class Lists:
         return {"ttlMs": raw(int((hints.ttl or 0.0) * 1000)), "cacheScope": _PUBLIC if public else _PRIVATE}
 
     def _marked(self, capabilities: Params) -> Params:
-        """`capabilities` with this gateway's id, so that it knows itself when it meets itself (R15)."""
+        """`capabilities` with this gateway's id, by which the gateway recognises itself as its own upstream (R15)."""
         experimental = parse_object(capabilities.get("experimental", EMPTY_OBJECT))
         return {**capabilities, "experimental": raw({**experimental, **self._mark})} if self._mark else capabilities
 
@@ -93,7 +93,7 @@ class Lists:
         return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())
 
     def _start(self, kind: Kind, caller: Caller, cursor: Raw, entries: tuple[Shown, ...]) -> int:
-        """Where a page begins: after the last entry of the page before, at the place that this has by now."""
+        """The index at which a page begins: after the last entry of the previous page, wherever that entry is now."""
         position, last = self._opened(kind, caller, cursor)
         if 0 < position <= len(entries) and entries[position - 1].key == last:
             return position
@@ -109,7 +109,7 @@ class Lists:
 
 
 def cursor_of(call: Call) -> Raw | None:
-    """The cursor of a request for a list; some clients send null for one that they do not have."""
+    """The cursor of a list request; null, which some clients send, counts as no cursor."""
     cursor = call.params.get("cursor")
     return None if cursor == Raw(b"null") else cursor
 

@@ -21,11 +21,11 @@ from mcproxy.protocol.jsonrpc import (
 )
 
 FetchPage = Callable[[Params], Awaitable[Outcome]]
-"""Asks for one page; the params hold the cursor, if any."""
+"""Requests one page; the params hold the cursor, if any."""
 
 
 class Paged(Protocol):
-    """What is listed: `methods.Kind`, and tasks."""
+    """A paginated list: `methods.Kind`, and tasks."""
 
     @property
     def member(self) -> str:
@@ -52,9 +52,9 @@ class FetchedPages(msgspec.Struct, frozen=True):
 
     items: list[Raw]
     cut: str | None = None
-    """Why the rest was left, where it was."""
+    """The reason why further pages were not fetched, if so."""
     hints: Hints = UNSAID
-    """The least of what the pages say."""
+    """The most restrictive caching hints of all pages."""
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ async def fetch_pages(send: FetchPage, kind: Paged, bounds: PageLimits) -> Fetch
         if len(items) > bounds.entries or size > bounds.bytes:
             excess = f"it has more than {bounds.entries} entries or {bounds.bytes} bytes"
             return FetchedPages(items[: bounds.entries], excess)
-        # pagination: any string continues the list, the empty one too.
+        # pagination: any string is a valid cursor, the empty string too.
         if page.cursor is None:
             return FetchedPages(items, hints=least(hints))
         if page.cursor in cursors:
@@ -99,7 +99,10 @@ async def fetch_pages(send: FetchPage, kind: Paged, bounds: PageLimits) -> Fetch
 
 
 def _offers_none(outcome: Outcome, *, first: bool) -> bool:
-    """Servers announce `resources` and know no templates, or the other way round."""
+    """Whether the failure only means an empty list.
+
+    Some servers declare `resources` and have no templates, or the other way round.
+    """
     return first and isinstance(outcome, Failed) and outcome.error.code == METHOD_NOT_FOUND
 
 

@@ -1,7 +1,7 @@
 """Routes by exposed name, for all callers with the same permissions; dropped when the catalogue changes.
 
-All that is the same for every call to a tool or prompt is in its `ExposedRoute`, so that a call costs look-ups alone.
-Decides nothing: the catalogue (`state`) makes these, and drops them.
+An `ExposedRoute` holds all that is the same for every call of a tool or prompt, so that a call costs look-ups alone.
+Decides nothing: the catalogue (`state`) makes routes, and drops them.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ class ExposedRoute(msgspec.Struct, frozen=True):
     shown: Shown
     subject: CallSubject
     own: Raw
-    """The upstream's own name of it, as JSON."""
+    """The upstream's own name of the tool or prompt, as JSON."""
     label: tuple[str, str]
     """As in `Notes.label`."""
     repeatable: bool
     """As in `Call.repeatable`."""
     has_tasks: bool
-    """Whether its upstream and the caller have the same kind of tasks."""
+    """Whether upstream and caller have the same kind of tasks."""
     deferred: bool
-    """Whether a task may be the answer to a call that asked for none."""
+    """Whether a call that requested no task may be answered by one."""
     may_need_approval: bool
-    """Whether the policy wants a person to approve some calls."""
+    """Whether the policy has a person approve some calls."""
     looks_at_arguments: bool
-    """Whether the policy, an override of the settings or a person has to see the arguments of each call."""
+    """Whether the policy, an override or an approval needs the arguments of each call."""
 
 
 class RouteTable:
-    """The routes of one view; `make_route` makes each when it is first asked for."""
+    """The routes of one view; each is made by `make_route` at its first use."""
 
     def __init__(self, view: View, make_route: Callable[[Kind, Shown], ExposedRoute], *, for_all: bool) -> None:
         self.view = view
         self.for_all = for_all
-        """Whether all callers may use the same there."""
+        """Whether the policy gives all callers the same there."""
         self._make_route = make_route
         self._routes_by_kind: dict[Kind, dict[str, ExposedRoute]] = {kind: {} for kind in Kind}
-        """Those that were asked for."""
+        """The routes made so far."""
 
     def find(self, kind: Kind, name: str) -> ExposedRoute | None:
-        """None where the view shows nothing of that name."""
+        """The route of a name; None where the view shows no such name."""
         route = self._routes_by_kind[kind].get(name)
         if route is None and (shown := self.view.find(kind, name)) is not None:
             route = self._routes_by_kind[kind][name] = self._make_route(kind, shown)

@@ -1,8 +1,8 @@
 """The catalogue: each caller's view of what upstreams list (`known_links`), and the routes in it. No I/O.
 
-A caller that has a link of its own to an upstream sees the lists of that link; until they are known, those of the
-shared one. What the policy denies is in no view: callers with the same roles share a view without it, so that all who
-go by the view, or by the layout under it, need ask the policy no further (requirement R38).
+A caller with a link of its own to an upstream sees the lists of that link and, until they are known, those of the
+shared link. Views leave out what the policy denies; callers with the same roles share one. Code that looks names up in
+a view, or in the layout under it, therefore need not ask the policy again (requirement R38).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ RouteTableKey = tuple[str, RoleSet, tuple[str, ...], Dialect | None]
 """The endpoint, the roles, the keys of the caller's own links, and its kind of tasks."""
 
 ViewKey = tuple[str, RoleSet | None, tuple[str, ...], Dialect | None]
-"""The same, with None for roles that make no difference."""
+"""The key of a view: as `RouteTableKey`, with None for roles that make no difference."""
 
 
 class CatalogueRules(NamedTuple):
-    """What settings say of the catalogue."""
+    """The settings that the catalogue goes by."""
 
     layouts: Mapping[str, Layout]
     policy: Policy
@@ -60,8 +60,8 @@ class CatalogueRules(NamedTuple):
 
 
 def rules_of(settings: Settings) -> CatalogueRules:
-    """What the catalogue takes from the settings."""
-    # Neither pins nor hooks speak of messages of unknown extensions, which might do what they forbid.
+    """The settings that the catalogue goes by."""
+    # Neither pins nor hooks can judge messages of unknown extensions, which might do what pins or hooks forbid.
     enforced = settings.access.pins.mode == "enforce" or any(hook.mode == "enforce" for hook in settings.access.hooks)
     other_roles = [role for endpoint in settings.endpoints.values() for role in endpoint.roles]
     return CatalogueRules(
@@ -74,27 +74,27 @@ def rules_of(settings: Settings) -> CatalogueRules:
 
 
 class Catalogue:
-    """Keeps the lists of the upstreams in `layouts` alone, and at most `max_views` views and tables of routes."""
+    """Views and routes for the upstreams in `layouts`; keeps at most `max_views` views and as many tables of routes."""
 
     def __init__(self, rules: CatalogueRules) -> None:
         self._layouts = rules.layouts
         self._policy = rules.policy
         self.refers_calls = rules.policy.refers_calls
-        """Whether any call needs an operator's approval."""
+        """Whether any call may need an operator's approval."""
         self.known = KnownLinks(self.has, self._changed)
         self.vetted = VettedLists(self.known, rules.pins)
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_instructions = rules.max_instructions
         self._max_views = rules.max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
-        """The most recently used last."""
+        """Most recently used last."""
         self._latest: tuple[Caller, RouteTable] | None = None
-        """The last that was asked for: one call asks several times on its way."""
+        """The table that was asked for last: one call asks for it several times."""
         self._views: LRUCache[ViewKey, View] = LRUCache(rules.max_views)
         self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(rules.max_views)
 
     def reconfigure(self, rules: CatalogueRules) -> None:
-        """Goes by other rules from now on. Links of upstreams that are gone are to be retired before."""
+        """Puts other rules in force. Retire links of removed upstreams first."""
         self._layouts = rules.layouts
         self._policy = rules.policy
         self.refers_calls = rules.policy.refers_calls
@@ -108,27 +108,27 @@ class Catalogue:
         self._restricted = LRUCache(rules.max_views)
 
     def configured(self, endpoint: str) -> Layout:
-        """All that an endpoint has, unrestricted by the policy. An endpoint that does not exist has nothing."""
+        """The layout of an endpoint without the policy; empty for an endpoint that does not exist."""
         return self._layouts.get(endpoint) or Layout(endpoint, ())
 
     def has(self, upstream: str) -> bool:
-        """Whether there is such an upstream, unrestricted by the policy."""
+        """Whether there is such an upstream, whatever the policy says."""
         return upstream in self._layouts
 
     def layout(self, caller: Caller) -> Layout:
-        """The caller's endpoint, without the upstreams of which it may use nothing."""
+        """The layout of the caller's endpoint, without upstreams of which the caller may use nothing."""
         return self._layout(caller.endpoint, self._roles_of(caller))
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
-        """Whether there is such an endpoint, as far as `principal` can see."""
+        """Whether there is an endpoint that `principal` may know of."""
         return endpoint == AGGREGATE or bool(self._layout(endpoint, self._policy.roles_of(principal)).spaces)
 
     def same_for_all(self, endpoint: str) -> bool:
-        """Whether all callers may use the same there."""
+        """Whether the policy gives all callers the same at this endpoint."""
         return self._policy.open and not self.configured(endpoint).roles
 
     def decision(self, caller: Caller, subject: CallSubject, arguments: Params) -> Decision:
-        """The policy's decision on a call about `subject`, which an upstream has, with these arguments."""
+        """The policy's decision on a call of `subject`, an entry of an upstream, with these arguments."""
         assert subject.kind is not None
         roles = self._policy.roles_of(caller.principal)
         return self._policy.decide(roles, _item(subject.upstream, subject.kind, subject.own, subject.entry), arguments)
@@ -138,11 +138,11 @@ class Catalogue:
         return LinkKey(space.upstream, owner(space.spec, caller))
 
     def links(self, caller: Caller) -> list[LinkKey]:
-        """The links that serve `caller`, one for each upstream that it sees."""
+        """The links that serve `caller`, one for each upstream in its layout."""
         return [self.link(space, caller) for space in self.layout(caller).spaces]
 
     def own_links(self, session: str) -> list[LinkKey]:
-        """The links that a session may have of its own, also to upstreams that it may not use by now."""
+        """The links that a session may have of its own, also to upstreams that it may no longer use."""
         spaces = self.configured(AGGREGATE).spaces
         return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
 
@@ -160,7 +160,7 @@ class Catalogue:
         ]
 
     def routes(self, caller: Caller) -> RouteTable:
-        """The caller's routes. A look-up, unless something changed since the last."""
+        """The caller's routes. A look-up, unless something changed since the last call."""
         if self._latest is None or self._latest[0] is not caller:
             self._latest = caller, self._routes_of(caller)
         return self._latest[1]
@@ -177,17 +177,17 @@ class Catalogue:
         return routes
 
     def view(self, caller: Caller) -> View:
-        """The caller's view. A look-up as well."""
+        """The caller's view. A look-up, like `routes`."""
         return self.routes(caller).view
 
     def whole_view(self, caller: Caller) -> View:
-        """The view that `caller` would have if the policy allowed it everything."""
+        """The view that `caller` would have if the policy allowed everything."""
         return self._view(caller, None)
 
     def passing(self, caller: Caller) -> Space | None:
-        """The upstream to which messages go that are of an extension which the gateway does not know, if any.
+        """The upstream for messages of extensions that the gateway does not know; None where they do not pass.
 
-        It is offered to the caller, and the only one behind the endpoint (`Space.passes_all`).
+        It must be in the caller's layout, and the only upstream behind the endpoint (`Space.passes_all`).
         """
         view = self.view(caller)
         if len(view.layout.spaces) != 1 or not view.layout.spaces[0].passes_all:
@@ -195,7 +195,7 @@ class Catalogue:
         return view.layout.spaces[0] if unknown_extensions(agreed_extensions(view.capabilities, caller)) else None
 
     def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
-        """Whether `caller` may read, and hear of, what an upstream calls `uri`."""
+        """Whether `caller` may read, and hear of, the resource that its upstream calls `uri`."""
         layout = self.layout(caller)
         if not layout.shows(upstream) or not layout.space(upstream).shows(Kind.RESOURCES, uri):
             return False
@@ -204,7 +204,10 @@ class Catalogue:
         return not withheld or withheld.isdisjoint(readings(uri))
 
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
-        """The freshness of each upstream's part of what `caller` sees; upstreams without such a list have no part."""
+        """The freshness of each upstream's part of a list in the caller's view.
+
+        An upstream without that list has no part.
+        """
         spaces = self.layout(caller).spaces
         owners = self._owners(caller)
         sources = [self._source(space.upstream, owners, kind) for space in spaces]
@@ -215,7 +218,7 @@ class Catalogue:
         ]
 
     def tasks(self, link: LinkKey, version: str) -> Params | None:
-        """What an upstream offers of tasks to a client of `version`; None where it has none of the client's kind."""
+        """The task capabilities that an upstream offers to clients of `version`; None if these have another kind."""
         identity = self.known.identity(link) or self.known.identity(LinkKey(link.upstream, None))
         if identity is None or dialect(version) is not dialect(identity.version):
             return None
@@ -224,7 +227,7 @@ class Catalogue:
     def exposure(
         self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False, handshake: bool = False
     ) -> Exposure:
-        """One known list as `endpoint` shows it: to clients that can call its tools as tasks; to those of an era."""
+        """One known list as `endpoint` shows it, to clients of one era, with or without tasks."""
         listing = self.known.snapshots[link].lists[kind]
         key = (endpoint, link, kind, tasks, handshake)
         kept = self._exposures.get(key)
@@ -238,9 +241,9 @@ class Catalogue:
         return kept[1]
 
     def is_as_listed(self, caller: Caller, skill: Raw) -> bool:
-        """Whether a skill's entry, in the caller's names, is one that must not be approved, or that was, and is listed.
+        """Whether a skill's entry (in the caller's names) needs no approval, or was approved and is listed just so.
 
-        A server may describe one otherwise than it lists it, and one that it does not list.
+        A server may describe a skill otherwise than it lists it, and may describe one that it does not list.
         """
         if not self.vetted.enforced:
             return True
@@ -248,7 +251,7 @@ class Catalogue:
         return listed is not None and same(Kind.SKILLS, listed.entry, skill)
 
     def _changed(self, link: LinkKey) -> None:
-        """Forgets what was made of the lists of a link that are others by now."""
+        """Drops views and routes that were made from a link's earlier lists."""
         if link not in self.known.snapshots:
             self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
             self.vetted.forget(link)
@@ -267,7 +270,7 @@ class Catalogue:
         return None if self.same_for_all(caller.endpoint) else self._policy.roles_of(caller.principal)
 
     def _owners(self, caller: Caller) -> tuple[str, ...]:
-        """The keys under which it has links of its own."""
+        """The keys under which the caller has links of its own."""
         return tuple(filter(self.known.owned.__contains__, caller.owners))
 
     def _make_routes(self, caller: Caller, roles: RoleSet) -> RouteTable:
@@ -332,7 +335,7 @@ class Catalogue:
         withheld: dict[str, frozenset[str]] = {}
         for space in layout.spaces:
             known = self._known(space.upstream, owners)
-            # A session's own link is made with what its client declares, though it may not be known yet.
+            # A session's own link declares what its client declares, even before the link's lists are known.
             awaited = space.spec.connection == "session" and version in HANDSHAKE_VERSIONS
             identities[space.upstream] = self._relayed(known, version, owned=awaited)
             sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
@@ -368,16 +371,16 @@ class Catalogue:
         return relayed(identity, version, owned=owned or link.owner is not None)
 
     def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:
-        """The link whose identity counts for an upstream: the owner's, else the shared one."""
+        """The link whose identity counts for an upstream: the owner's, else the shared link."""
         return next((link for link in _preferred(upstream, owners) if self.known.identity(link) is not None), None)
 
     def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
-        """The link whose list counts: the owner's, else the shared one; None where neither's is known."""
+        """The link whose list counts: the owner's, else the shared link; None where neither list is known."""
         return next((link for link in _preferred(upstream, owners) if self.known.listing(link, kind) is not None), None)
 
 
 def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:
-    """The route of a tool of the gateway's own, of which no policy speaks."""
+    """The route of one of the gateway's own tools, to which no policy applies."""
     return ExposedRoute(
         space=space,
         shown=shown,
@@ -393,7 +396,7 @@ def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:
 
 
 def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:
-    """An upstream's links for a caller with these keys, the preferred first."""
+    """An upstream's links that may serve a caller with these keys, most preferred first."""
     return [LinkKey(upstream, key) for key in (*owners, None)]
 
 

@@ -1,6 +1,6 @@
 """The known lists without the definitions that must be approved and are not (`access.pins`, requirement R45).
 
-What is approved says `access.pins`; here its verdicts are kept for as long as a list is the same. Knows no caller.
+`access.pins` decides what is approved; this caches its verdicts for as long as a list is the same. Knows no caller.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mcproxy.protocol.methods import Kind
 
 
 class VettedLists:
-    """Goes by the lists in `known`, as they are now."""
+    """Vets the current lists in `known`."""
 
     def __init__(self, known: KnownLinks, pins: Pins) -> None:
         self._known = known
         self._pins = pins
         self.enforced = pins.enforced
-        """Whether entries that are not as they were approved are hidden."""
+        """Whether unapproved entries are hidden."""
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._withheld: dict[LinkKey, tuple[Listing, frozenset[str]]] = {}
 
@@ -33,25 +33,25 @@ class VettedLists:
         self._withheld.clear()
 
     def forget(self, link: LinkKey) -> None:
-        """Drops what is kept of a link that is gone."""
+        """Drops the verdicts on a link that is gone."""
         self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
         self._withheld.pop(link, None)
 
     def listing(self, link: LinkKey, kind: Kind) -> Listing:
-        """A known list, without the entries that must be approved and are not."""
+        """A known list, without the entries that lack a required approval."""
         return self._vet(link, kind)[0]
 
     def unapproved(self, link: LinkKey, kind: Kind) -> tuple[RefusedEntry, ...]:
-        """The entries of a list that are not as they were approved, shown or not."""
+        """The entries of a list that differ from what was approved, shown or not."""
         return self._vet(link, kind)[1] if self._known.listing(link, kind) is not None else ()
 
     def has_approved_instructions(self, link: LinkKey) -> bool:
-        """False where the server gives instructions that nobody approved."""
+        """False where the server's instructions lack a required approval."""
         identity = self._known.identity(link)
         return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
 
     def withheld_files(self, link: LinkKey) -> frozenset[str]:
-        """The files of a link's skills that must be approved and are not: readings of their URIs."""
+        """The files of a link's skills that lack a required approval, as readings of their URIs."""
         if not self.enforced:
             return frozenset()
         approved, unapproved = self._vet(link, Kind.SKILLS)
@@ -67,7 +67,7 @@ class VettedLists:
         return kept[1]
 
     def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-        """A known list without the entries that must be approved and are not; and these."""
+        """A known list without the entries that lack a required approval; and those entries."""
         listing = self._known.snapshots[link].lists[kind]
         kept = self._vetted.get((link, kind))
         if kept is None or kept[0] is not listing:
@@ -76,7 +76,7 @@ class VettedLists:
 
 
 def _vet_listing(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-    """A list without the entries that must be approved and are not; and all that are not, required or not."""
+    """A list without the entries that lack a required approval; and all unapproved entries, required or not."""
     flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
     unapproved = tuple(RefusedEntry(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
     if not unapproved or not pins.enforced:

@@ -19,7 +19,7 @@ from mcproxy.protocol.jsonrpc import object_or_empty, parse_text
 from mcproxy.protocol.methods import Kind, Subject
 
 MAX_UNLISTED: Final = 256
-"""Characters that are kept of a name that no upstream lists."""
+"""Characters that are kept of a name in no upstream's list."""
 
 
 _NOTHING: Final = CallSubject()
@@ -28,7 +28,7 @@ CallSubjects = Callable[[Call], CallSubject]
 
 
 class SubjectResolver:
-    """Resolves a call's subject in its caller's view; with `beyond`, then in one that no policy restricts."""
+    """Resolves a call's subject in its caller's view; with `beyond`, also in a view that no policy restricts."""
 
     def __init__(self, catalogue: Catalogue, task_ids: TaskIds, *, beyond: bool = False) -> None:
         self._catalogue = catalogue
@@ -42,7 +42,7 @@ class SubjectResolver:
         return self._named(row.named_in, parse_text(call.params.get(row.subject_key, b"")) or "", call)
 
     def _unnamed(self, call: Call) -> CallSubject:
-        """The subject of a call that names it otherwise than by a listed name."""
+        """The subject of a call that does not give a listed name."""
         row = call.row
         if not row.known:
             space = self._catalogue.passing(call.caller)
@@ -87,7 +87,7 @@ class SubjectResolver:
         space = next((space for space in view.layout.spaces if space.may_own_name(name)), None)
         if space is None or self._catalogue.known.listing(self._catalogue.link(space, call.caller), kind) is not None:
             return CallSubject(kind=kind, own=name)
-        # Not listed yet: the call makes the gateway ask, and counts as one of the tool that it may turn out to be.
+        # Not listed yet: the call will have the list fetched, and counts as one of the tool that it probably names.
         own = name.removeprefix(space.prefix + SEPARATOR) if space.prefix else name
         return CallSubject(space.upstream, kind, own[:MAX_UNLISTED])
 
@@ -105,7 +105,7 @@ class SubjectResolver:
         )
 
     def judged(self, call: Call) -> CallSubject:
-        """The subject with the policy's decision; without one where the policy does not apply."""
+        """The subject with the policy's decision, or without one where the policy does not apply."""
         subject = self(call)
         if subject.decision is not None or subject.kind is None or not subject.upstream:
             return subject

@@ -1,8 +1,8 @@
 """Resolves the name or URI of a call to its target: the upstream that owns it, and the upstream's own name.
 
-Who may use what is decided here, by looking in the caller's own view (`catalogue`): what the configuration or the
-policy hides is unknown, like what does not exist, and so is a tool with arguments that the policy denies (R38). What
-an upstream may have that cannot be reached is unavailable, and never called unknown (requirement R53).
+Who may use what is decided here, by a look-up in the caller's own view (`catalogue`). An entry that the configuration
+or the policy hides is answered as unknown, like one that does not exist; so is a tool with arguments that the policy
+denies (R38). An entry of an upstream that cannot be reached is unavailable, never unknown (requirement R53).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.telemetry.metrics import UNKNOWN
 
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
-"""Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
+"""Makes one attempt to fetch an upstream's list. Raises McpError where the upstream cannot be reached."""
 
 _NULL: Final = Raw(b"null")
 _ARGUMENTS: Final = "arguments"
@@ -48,16 +48,16 @@ _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.RESOURCES: "re
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a call goes: an upstream as the caller's endpoint shows it, and the params in the upstream's names."""
+    """Where a call goes: an upstream, as the caller's endpoint shows it, and the params in the upstream's names."""
 
     space: Space
     params: Params
     route: ExposedRoute | None = None
-    """Of a tool or prompt: what is the same for each of its calls."""
+    """The route of a tool or prompt: all that is the same for each call of it."""
 
 
 class Resolver:
-    """Finds where calls go, each in its caller's own view: what that does not show is unknown."""
+    """Finds the target of a call in its caller's own view: entries outside that view are unknown."""
 
     def __init__(self, catalogue: Catalogue, reach: Reach, task_ids: TaskIds) -> None:
         self._catalogue = catalogue
@@ -65,7 +65,10 @@ class Resolver:
         self._task_ids = task_ids
 
     def named(self, call: Call, routes: RouteTable) -> Target | None:
-        """The target of a call by name, in `routes`, the caller's; None where that is not listed. Raises McpError."""
+        """The target of a call by name, in the caller's `routes`; None for a name that is not listed.
+
+        Raises McpError.
+        """
         row = call.row
         assert row.named_in is not None
         assert row.subject_key is not None
@@ -74,7 +77,7 @@ class Resolver:
         return None if route is None else self._along(route, call)
 
     def located(self, call: Call, routes: RouteTable) -> Target:
-        """The target of a call by URI, in `routes`, the caller's. Raises McpError where that is missing or unknown."""
+        """The target of a call by URI, in the caller's `routes`. Raises McpError for a missing or unknown URI."""
         row = call.row
         assert row.subject_key is not None
         uri = _text(row.subject_key, call.params.get(row.subject_key, _NULL))
@@ -83,9 +86,9 @@ class Resolver:
         return Target(space, {**call.params, row.subject_key: raw(own)})
 
     async def target(self, call: Call, routes: RouteTable) -> Target:
-        """The target of any call that has a subject, in `routes`, the caller's; an upstream may be asked for its list.
+        """The target of any call with a subject, in the caller's `routes`; may fetch an upstream's list.
 
-        Raises McpError where the subject is missing, unknown, or its upstream is away.
+        Raises McpError where the subject is missing or unknown, or its upstream cannot be reached.
         """
         row = call.row
         if not row.known:
@@ -109,7 +112,10 @@ class Resolver:
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
     def passed(self, call: Call) -> Target:
-        """The target of a call whose method the gateway does not know. Raises McpError where such calls do not pass."""
+        """The target of a call whose method the gateway does not know.
+
+        Raises McpError where such calls may not pass.
+        """
         space = self._catalogue.passing(call.caller) if is_of_extension(call.method) else None
         if space is None:
             raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
@@ -128,9 +134,10 @@ class Resolver:
         return (await self.target(call, self._catalogue.routes(call.caller))).space.upstream
 
     async def learn(self, call: Call) -> None:
-        """Has the list asked for that a call's name may be in, where it is not known; it may have no such name then.
+        """Fetches the unknown list that a call's name may be in; the list may still lack the name.
 
-        Nobody is asked for the gateway's own tool to log in with. Raises McpError where the upstream is away.
+        No list is fetched for the gateway's own tool to log in with. Raises McpError where the upstream cannot be
+        reached.
         """
         row = call.row
         if row.named_in is not None and row.subject_key is not None:
@@ -139,7 +146,7 @@ class Resolver:
                 await self._learn(row.named_in, name, call)
 
     def check_allowed(self, call: Call) -> None:
-        """Raises McpError where the policy by now denies a call that was begun before."""
+        """Raises McpError if the policy has come to deny a call that was begun before."""
         row = call.row
         if not row.known:
             self.passed(call)
@@ -157,7 +164,7 @@ class Resolver:
                 pass
 
     def asks_by_results(self, call: Call) -> bool:
-        """Whether the link that a call will go over is known, and of the era that asks by results alone.
+        """Whether the link for a call is known and of the stateless era, which asks for input in results alone.
 
         False where the gateway itself may ask for its caller's approval.
         """
@@ -180,7 +187,7 @@ class Resolver:
         return link is not None and self._catalogue.known.era(link) is Era.STATELESS
 
     def may_be_referred(self, call: Call) -> bool:
-        """Whether an operator may have to approve a call; True of a tool that is not listed yet, if any may."""
+        """Whether an operator may have to approve a call; True for an unlisted tool if any tool may need that."""
         if not self._catalogue.refers_calls or call.row.subject is not Subject.TOOL:
             return False
         name = parse_text(call.params.get("name", b"")) or ""
@@ -188,7 +195,7 @@ class Resolver:
         return route is None or route.may_need_approval
 
     def resource(self, uri: str, call: Call) -> tuple[Space, str]:
-        """Whose resource a URI is, and what the upstream calls it. Raises McpError."""
+        """The owner of a resource and its own URI for it. Raises McpError."""
         found = self._catalogue.view(call.caller).resource(uri)
         if found is not None:
             return found
@@ -201,12 +208,12 @@ class Resolver:
         )
 
     def unknown_resource(self, call: Call, reason: Reason) -> McpError:
-        """What a caller is told of a resource of an extension that does not exist, and of one that it may not use."""
+        """The refusal of an extension's resource that does not exist or that the caller may not use."""
         assert call.row.subject_key is not None
         return _not_found(INVALID_PARAMS, _text(call.row.subject_key, call.params[call.row.subject_key]), reason)
 
     def label(self, call: Call) -> tuple[str, str]:
-        """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
+        """The upstream and the subject of a call as metric labels: only names that are listed (requirement R52)."""
         noted = call.notes.label
         if noted is not None and self._catalogue.has(noted[0]):
             return noted
@@ -228,7 +235,7 @@ class Resolver:
         return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
 
     def _check_named(self, name: str, call: Call) -> None:
-        """A name that its upstream does not list any more is not denied for that."""
+        """Refuses a name that the policy denies; a name that its upstream no longer lists is not denied for that."""
         kind = call.row.named_in
         assert kind is not None
         route = self._catalogue.routes(call.caller).find(kind, name)
@@ -238,7 +245,7 @@ class Resolver:
             raise _unknown(kind, name, why)
 
     def _judged(self, route: ExposedRoute, call: Call) -> Params:
-        """The params, with the arguments as they were judged: those that the upstream gets.
+        """The params with the arguments that the upstream gets, as the policy judged them.
 
         Raises McpError where the policy denies them, or where callers may not send them.
         """
@@ -256,11 +263,11 @@ class Resolver:
         allowed = subject.decision or (None if subject.judge is None else subject.judge(arguments))
         if allowed is None or not allowed.allowed:
             raise _unknown(Kind.TOOLS, name, Reason.DENIED)
-        # A key that comes twice was judged once: what goes on is what was judged.
+        # Of a member that comes twice one value was judged; only that value is sent on.
         return {**call.params, _ARGUMENTS: raw(arguments)}
 
     def _why_unknown(self, kind: Kind, subject: str, call: Call) -> Reason:
-        """DENIED where there is such a thing, hidden by the policy; the caller is told the same."""
+        """DENIED if the entry exists and the policy hides it, for the audit; the caller is told the same either way."""
         view = self._catalogue.whole_view(call.caller)
         hidden = view.resource(subject) if kind is Kind.RESOURCES else view.find(kind, subject)
         return Reason.PROTOCOL_ERROR if hidden is None else Reason.DENIED
@@ -304,7 +311,7 @@ class Resolver:
 
 
 def check_brought(space: Space, caller: Caller) -> None:
-    """Raises McpError where `caller` did not bring the credentials that an upstream is called with."""
+    """Raises McpError if `caller` did not bring the credentials that the upstream needs."""
     if not space.takes_credentials:
         return
     own = caller.credentials
@@ -315,12 +322,12 @@ def check_brought(space: Space, caller: Caller) -> None:
 
 
 def _unknown(kind: Kind, name: str, reason: Reason) -> McpError:
-    """The same to the caller whether the thing is denied or does not exist (requirement R38)."""
+    """The refusal of an unknown subject: the same whether it is denied or does not exist (requirement R38)."""
     return McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name}, reason=reason)
 
 
 def unknown_tool(name: str) -> McpError:
-    """What a caller is told of a tool that does not exist, and of one that is not for models."""
+    """The refusal of a tool that does not exist, or that models may not call."""
     return _unknown(Kind.TOOLS, name, Reason.PROTOCOL_ERROR)
 
 
@@ -329,7 +336,7 @@ def _not_found(code: int, uri: str, reason: Reason) -> McpError:
 
 
 def _unusable(uri: str, why: str) -> McpError:
-    """The refusal of a URI that is unusable; one that is too long is not repeated."""
+    """The refusal of an unusable URI; one that is too long is not repeated in it."""
     if len(uri) > MAX_URI:
         return McpError(INVALID_PARAMS, f"the URI {why}")
     return McpError(INVALID_PARAMS, f"the URI {why}: {uri}", {"uri": uri})

@@ -1,8 +1,8 @@
 """Task ids as clients know them: the upstream's own, sealed for one principal at one endpoint. Stores nothing.
 
-An id says where its task is, so that it survives a restart and cannot be guessed; to another caller, and over the link
-of another session, it is as unknown as one that was made up. So it is, too, to whom the policy has withdrawn the
-upstream since, or the tool whose call became the task.
+An id holds its task's link and own id, so it survives a restart and cannot be guessed. It is unknown, like an invented
+id, to another caller, over another session's link, and to a caller for whom the policy has since withdrawn the upstream
+or the tool whose call became the task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mcproxy.sealing import Sealer, Unsealable
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of a link, by the upstream's own id. `tool` is whose call became the task, where that is known."""
+    """A task of a link, by the upstream's own id. `tool` is the tool whose call became the task, where known."""
 
     link: LinkKey
     id: str
@@ -45,19 +45,19 @@ _sealed: Final = msgspec.json.Decoder(_SealedTask)
 
 
 class TaskIds:
-    """Seals and opens the ids by which callers know tasks; each is good for one principal at one endpoint."""
+    """Seals and opens clients' task ids; each is valid for one principal at one endpoint."""
 
     def __init__(self, catalogue: Catalogue, sealer: Sealer) -> None:
         self._catalogue = catalogue
         self._sealer = sealer
 
     def seal(self, task: Task, caller: Caller) -> str:
-        """The same for the same task and caller, each time."""
+        """The client's id of a task; the same each time for the same task and caller."""
         sealed = _SealedTask(task.link.upstream, task.link.owner, task.id, task.tool)
         return self._sealer.name_here(_purpose(caller), msgspec.json.encode(sealed))
 
     def open(self, id: str, caller: Caller) -> Task | None:
-        """None where `id` is of no task that `caller` could reach."""
+        """The task behind `id`; None if it names no task that `caller` may reach."""
         try:
             sealed = _sealed.decode(self._sealer.open(_purpose(caller), id))
         except (Unsealable, msgspec.MsgspecError):
@@ -66,13 +66,13 @@ class TaskIds:
         return task if self.reaches(caller, task) else None
 
     def of(self, call: Call) -> Task | None:
-        """The task that a call is about; None where it is about none that its caller could reach."""
+        """The task that a call is about; None if it is about none that its caller may reach."""
         if call.row.subject is not Subject.TASK or call.row.subject_key is None:
             return None
         return self.open(parse_text(call.params.get(call.row.subject_key, b"")) or "", call.caller)
 
     def reaches(self, caller: Caller, task: Task) -> bool:
-        """Whether `caller`, whose task it was, may use it now."""
+        """Whether `caller`, whose task it was, may still use it."""
         layout = self._catalogue.layout(caller)
         if not layout.shows(task.link.upstream):
             return False
@@ -81,7 +81,7 @@ class TaskIds:
         return serving == task.link and self._may_have(task.link, caller) and self._may_call(space, task, caller)
 
     def find(self, id: str, caller: Caller) -> Task:
-        """As `open`. Raises McpError, as well where the client may not ask for tasks at all."""
+        """As `open`. Raises McpError for an unknown task, and where the client may not ask for tasks at all."""
         match dialect(caller.version):
             case None:
                 raise McpError(METHOD_NOT_FOUND, f"protocol version {caller.version} has no tasks")
@@ -97,15 +97,15 @@ class TaskIds:
         return task
 
     def rewriter(self, link: LinkKey, caller: Caller, tool: str) -> TaskRewriter:
-        """Puts the ids of the tasks that calls of a link's tool became into the caller's names."""
+        """Rewrites the ids of tasks that calls of a link's tool became to the caller's ids."""
         return TaskRewriter(lambda id: self.seal(Task(link, id, tool), caller))
 
     def _may_have(self, link: LinkKey, caller: Caller) -> bool:
-        """Whether the upstream has tasks of the caller's kind, as far as is known of it."""
+        """Whether the upstream has tasks of the caller's kind, as far as is known."""
         return self._catalogue.known.identity(link) is None or self._catalogue.tasks(link, caller.version) is not None
 
     def _may_call(self, space: Space, task: Task, caller: Caller) -> bool:
-        """What is not listed any more is judged by its name."""
+        """Whether the caller may call the tool. A tool that is no longer listed is judged by its name."""
         if not task.tool:
             return True
         name = space.expose_name(task.tool)

@@ -1,6 +1,6 @@
 """What a caller is shown of a result over its limit: texts and structured content cut, with links to the whole.
 
-Decides what each part has room for; `shortening` and `structured` cut, `kept` keeps the wholes.
+Divides the room between the parts; `shortening` and `structured` cut them, and `kept` keeps the whole result.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import Params, raw, size_of
 
 MAX_BLOCKS: Final = 50_000
-"""Blocks of a result, beyond which it passes as it is."""
+"""Blocks of a result above which it passes as it is."""
 
 _BLOCK_COST: Final = 10_000
-"""Bytes that are read in the time of looking at one block."""
+"""Bytes that take as long to read as one block takes to examine."""
 _CONTENT: Final = "content"
 _WITHOUT_LINKS: Final = frozenset({V2024_11_05, V2025_03_26})
 """Revisions without blocks of type `resource_link`."""
@@ -43,19 +43,19 @@ _JSON: Final = "application/json"
 
 
 class SizeVerdict(Enum):
-    """What became of a result over its limit; the values are a label of metrics."""
+    """What happened to a result over its limit; the values are a label of metrics."""
 
     SHORTENED = "shortened"
     STRUCTURED = "structured"
-    """Its structured content passed whole: its output schema allows nothing shorter that would do."""
+    """Its structured content passed whole, since its output schema allows nothing short enough."""
     UNCUT = "uncut"
-    """It is over its limit by what is never cut (images, audio, blobs, `_meta`), or has too many blocks to look at."""
+    """It stays over its limit by parts that are never cut (images, audio, blobs, `_meta`), or has too many blocks."""
     UNKEPT = "unkept"
-    """It passed whole: there is no room to keep it."""
+    """It passed whole, since there was no room to keep the whole result."""
 
 
 class Abridgement:
-    """Of one result, for one caller."""
+    """Cuts one result for one caller."""
 
     def __init__(self, kept: KeptResults, caller: Caller, limit: int) -> None:
         self._kept = kept
@@ -63,7 +63,7 @@ class Abridgement:
         self._limit = limit
 
     def of(self, result: Params, schema: Raw | None) -> Steps[tuple[Params, SizeVerdict | None]]:
-        """The result with what is cut of it, and what became of it: None where it is within its limit.
+        """The cut result and a verdict; the verdict is None where the result is within its limit.
 
         A limit counts neither white space between tokens nor, in texts of blocks, the escapes of JSON.
         """
@@ -90,7 +90,7 @@ class Abridgement:
     def _cut(
         self, result: Params, structured: Raw, schema: Raw | None, blocks: Sequence[Block], room: int
     ) -> Steps[tuple[Params, SizeVerdict]]:
-        """With at most `room` bytes of structured content and blocks: half for each, where both are large."""
+        """Cuts structured content and blocks to `room` bytes together: half for each, where both are large."""
         verdict = SizeVerdict.SHORTENED
         cut: Raw | None = None
         of_structured = max(room // 2, room - sum(block.size for block in blocks) - NOTE)
@@ -134,7 +134,7 @@ class Abridgement:
         return {**result, **changes}, verdict
 
     def _keep(self, whole: bytes, mime_type: str) -> tuple[str, list[Raw]]:
-        """The URI of a whole that there is room for, and blocks that link to it."""
+        """Keeps a whole text or value; returns its URI, and blocks that link to it."""
         uri = self._kept.keep(self._caller, whole, mime_type)
         if self._caller.version in _WITHOUT_LINKS:
             return uri, []
@@ -142,7 +142,7 @@ class Abridgement:
         return uri, [raw(link)]
 
     def _measured(self, value: Raw) -> Raw:
-        """Without white space, as far as it is not larger than what is kept."""
+        """The value without white space, unless it is too large to be kept."""
         return compact(value) if self._kept.fits(len(value)) else value
 
 

@@ -37,37 +37,37 @@ class _KeptResult(msgspec.Struct, frozen=True):
 
 
 class _OfPrincipal(msgspec.Struct):
-    """What one principal has kept."""
+    """The results that one principal has kept."""
 
     ids: OrderedDict[str, None]
-    """The oldest first."""
+    """Oldest first."""
     size: int = 0
 
 
 class KeptResults:
-    """`clock` gives seconds, and only goes forward."""
+    """`clock` gives monotonic seconds."""
 
     def __init__(self, limits: settings.KeptResultLimits, sealer: Sealer, clock: Callable[[], float]) -> None:
         self._limits = limits
         self._sealer = sealer
         self._clock = clock
         self._kept: OrderedDict[str, _KeptResult] = OrderedDict()
-        """The oldest first."""
+        """Oldest first."""
         self._of_principal: dict[str, _OfPrincipal] = {}
         self.size = 0
-        """Bytes of all that is kept."""
+        """Bytes of all kept results."""
 
     def reconfigure(self, limits: settings.KeptResultLimits) -> None:
-        """Takes other limits; what no longer fits is dropped, the oldest first."""
+        """Takes other limits; drops the oldest results that no longer fit."""
         self._limits = limits
         self._make_room(0)
 
     def fits(self, size: int) -> bool:
-        """Whether one caller may have so many bytes kept at once."""
+        """Whether one caller may have that many bytes kept at once."""
         return size <= min(self._limits.max_bytes_per_principal, self._limits.max_bytes)
 
     def keep(self, caller: Caller, data: bytes, mime_type: str) -> str:
-        """The URI by which `caller` can read what `fits`; the oldest that it has no room beside is dropped."""
+        """Keeps a result and returns its URI for `caller`. The caller's oldest results make room."""
         name = caller.principal.name
         while (own := self._of_principal.get(name)) and own.size + len(data) > self._limits.max_bytes_per_principal:
             self._drop(next(iter(own.ids)))
@@ -81,13 +81,13 @@ class KeptResults:
         return f"{SCHEME}:{self._sealer.seal_here(_purpose(caller), id.encode())}"
 
     def names(self, call: Call) -> bool:
-        """Whether a call reads something that was kept, by the look of its URI."""
+        """Whether a call reads a kept result, to judge by its URI."""
         if not call.row.cacheable or call.row.subject_key is None:
             return False
         return bytes(call.params.get(call.row.subject_key, b"")).startswith(_START)
 
     def read(self, call: Call) -> Complete:
-        """The result of `resources/read`. Raises McpError where it is not kept, or not for this caller."""
+        """The result of `resources/read`. Raises McpError for a result that is not kept, or not for this caller."""
         assert call.row.subject_key is not None
         uri = parse_text(call.params[call.row.subject_key]) or ""
         found = _URI.fullmatch(uri)

@@ -1,7 +1,7 @@
 """Limits on the size of tools' results (`results.max_bytes`): what is over one is shown in part, and kept whole.
 
-A stage of the pipeline, which is absent where no upstream has a limit. Decides whose limit counts;
-`abridging` what is cut, `kept` keeps.
+A stage of the pipeline, which is absent where no upstream has a limit. Finds the limit of a result; `abridging` decides
+what is cut, and `kept` keeps the whole result.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mcproxy.settings import UpstreamSettings as Spec
 from mcproxy.telemetry.metrics import Metrics
 
 SIZE_HINT: Final = "anthropic/maxResultSizeChars"
-"""In `_meta` of a tool or a result: characters that hosts which know it show whole."""
+"""The key in `_meta` of a tool or a result: the most characters that hosts which know it show whole."""
 MAX_HINT: Final = 500_000
-"""Characters that such hosts show at most."""
+"""The most characters that such hosts show, whatever the hint."""
 
 
 class ResultLimits(Component):
@@ -91,7 +91,7 @@ class ResultLimits(Component):
         return outcome if after is before else replace(outcome, result={**outcome.result, "result": raw(after)})
 
     def exceeds(self, caller: Caller, upstream: str, own: str, result: Raw) -> bool:
-        """Whether a result of what an upstream itself calls `own` is over its limit."""
+        """Whether a result of the tool that its upstream calls `own` is over its limit."""
         return self._over(caller, upstream, own, object_or_empty(result)) is not None
 
     async def _shown(self, call: Call, result: Params) -> Params:
@@ -107,7 +107,7 @@ class ResultLimits(Component):
         return shown
 
     def _over(self, caller: Caller, upstream: str, own: str, result: Params) -> tuple[int, Params] | None:
-        """The limit that a result is over, in bytes, and the entry of its tool; None where it is within its limit."""
+        """The limit in bytes that a result exceeds, and the entry of its tool; None if it exceeds none."""
         spec = self._specs.get(upstream)
         if spec is None:
             return None
@@ -122,7 +122,7 @@ class ResultLimits(Component):
         return (limit, entry) if size > limit else None
 
     def _tool(self, call: Call) -> tuple[str, str] | None:
-        """The upstream and its own name of the tool whose result this is."""
+        """The upstream and the own name of the tool whose result this is."""
         if call.row.subject is Subject.TASK:
             task = self._task_ids.of(call)
             return None if task is None else (task.link.upstream, task.tool)
@@ -139,12 +139,12 @@ class ResultLimits(Component):
 
 
 def _limited(settings: Settings) -> dict[str, Spec]:
-    """The upstreams with a limit, by name."""
+    """The upstreams that have a limit, by name."""
     return {spec.name: spec for spec in settings.upstreams if spec.enabled and spec.limits_results}
 
 
 def _hint(said: Params) -> int:
-    """Characters that a tool or a result says hosts should show whole; 0 where it says nothing."""
+    """The hint of a tool or a result, in characters; 0 if it has none."""
     try:
         value = parse_object(said.get(META, Raw(b"{}"))).get(SIZE_HINT)
         return 0 if value is None else min(msgspec.json.decode(value, type=int), MAX_HINT)

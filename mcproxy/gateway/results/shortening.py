@@ -18,38 +18,38 @@ from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw, size_of
 
 MIN_TEXT: Final = 1024
-"""Bytes that are left of a text at least."""
+"""Bytes that are left of each text at least."""
 NOTE: Final = 640
-"""Bytes that a note and a link to a whole take at most."""
+"""The most bytes of a note and a link to the whole result."""
 
 
 _COMMA: Final = 1
 
 
 class Block(NamedTuple):
-    """A block of a result, and the comma behind it: bytes without white space."""
+    """A block of a result with the comma after it, without white space between tokens."""
 
     value: Raw
     text: bytes | None
-    """That of a text block or an embedded resource, as UTF-8."""
+    """The text of a text block or an embedded resource, as UTF-8."""
     other: int
-    """Bytes beside the text that count, its quotes among them."""
+    """Bytes beside the text that count, such as the quotes."""
     passing: int
-    """Bytes that always pass: all of an image, of audio and of a blob, else its `_meta`."""
+    """Bytes that always pass: the whole of an image, audio or blob, else `_meta`."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether it may be cut or left out."""
+        """Whether the block may be cut or left out."""
         return self.other > 0
 
     @property
     def size(self) -> int:
-        """Bytes of it that count."""
+        """Bytes of the block that count."""
         return self.other + len(self.text or b"")
 
     @property
     def least(self) -> int:
-        """Bytes that it takes at least where it is shown, with a note of where the whole is."""
+        """The fewest bytes that the block takes when it is shown, with a note on where the whole result is."""
         return self.other + (MIN_TEXT + NOTE if self.is_long else len(self.text or b""))
 
     @property
@@ -58,16 +58,16 @@ class Block(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """What is cut of some blocks, by their places."""
+    """The cuts of some blocks, by their index."""
 
     texts: Mapping[int, int]
-    """Bytes that texts are cut to."""
+    """Bytes that each text is cut to."""
     left_out: Sequence[int]
-    """Blocks that are left out, in order."""
+    """Indexes of the blocks that are left out, ascending."""
 
 
 def compact(value: Raw) -> Raw:
-    """A JSON value without the white space between its tokens: what is left is what a limit is about."""
+    """A JSON value without white space between its tokens; limits apply to this form."""
     try:
         return Raw(msgspec.json.format(value, indent=-1))
     except (msgspec.MsgspecError, RecursionError):
@@ -82,7 +82,7 @@ def head_and_tail(text: bytes, room: int) -> tuple[bytes, bytes]:
 
 
 def boundary(text: bytes, at: int) -> int:
-    """The first place from `at` on that is between two characters of UTF-8."""
+    """The first index from `at` on that lies between two UTF-8 characters."""
     at = min(max(at, 0), len(text))
     while at < len(text) and text[at] & 0b1100_0000 == 0b1000_0000:
         at += 1
@@ -90,7 +90,7 @@ def boundary(text: bytes, at: int) -> int:
 
 
 def block_of(value: Raw) -> Block:
-    """What is known of a block."""
+    """The sizes of a block."""
     try:
         members = parse_object(value)
         resource = parse_object(members["resource"]) if "resource" in members and "text" not in members else {}
@@ -107,7 +107,10 @@ def block_of(value: Raw) -> Block:
 
 
 def ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
-    """How many from the beginning fit into two thirds of the room, and from the end into one third; or all."""
+    """How many items from the beginning fit into two thirds of the room, and how many from the end fit into the rest.
+
+    All, if all fit.
+    """
     if sum(sizes) <= room:
         return len(sizes), 0
     head = bisect_right(list(accumulate(sizes)), room * 2 // 3)
@@ -115,10 +118,9 @@ def ends(sizes: Sequence[int], room: int) -> tuple[int, int]:
 
 
 def planned_cuts(blocks: Sequence[Block], room: int) -> Cuts:
-    """What is cut so that the blocks take at most `room` bytes, notes and links to wholes included.
+    """The cuts by which the blocks take at most `room` bytes, notes and links included.
 
-    Texts share the room, MIN_TEXT each at least; blocks for which there is none are left out of the middle. For two
-    texts there always is room.
+    Texts share the room, at least MIN_TEXT each; blocks without room are left out of the middle. Two texts always fit.
     """
     if sum(block.size for block in blocks) <= room:
         return Cuts({}, [])
@@ -137,7 +139,7 @@ def planned_cuts(blocks: Sequence[Block], room: int) -> Cuts:
 
 
 def with_text(block: Raw, text: str) -> Raw:
-    """A block with another text."""
+    """The block with another text."""
     members = parse_object(block)
     if "text" in members:
         return raw({**members, "text": raw(text)})

@@ -1,8 +1,8 @@
 """Cuts arrays of structured content to their start, in as many bytes as there is room for. Pure, and in steps.
 
-One way down adds up what must stay, by the output schema: what the schema might then refuse is not cut. Then the room
-is handed down from the root, and arrays are read no further than their part of it. Work is linear in the value, and
-what is looked at one by one is bounded.
+A first pass adds up the bytes that must stay, so that the output schema still accepts what is left. A second pass
+divides the room from the root down, and reads arrays no further than their share. Work is linear in the value, and the
+number of values examined one by one is bounded.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from mcproxy.concurrency.turns import Steps
 from mcproxy.protocol.jsonrpc import InvalidMessage, may_hold, parse_object, raw
 
 MAX_ITEMS: Final = 100_000
-"""Items that are left of an array at most."""
+"""The most items that are left of an array."""
 MAX_LEAST: Final = 64
-"""`minItems` of an array, beyond which it passes as it is."""
+"""The `minItems` above which an array passes as it is."""
 MAX_VALUES: Final = 100_000
-"""Values that are looked at; where there are more, nothing is cut."""
+"""The most values that are examined; a value with more is not cut."""
 MAX_DEPTH: Final = 20
-"""Levels of structured content at which arrays are looked for."""
+"""Levels of structured content in which arrays are looked for."""
 MAX_REFERENCES: Final = 20
 """References that are followed from one schema to another."""
 STEP: Final = 4 * 1024 * 1024
-"""Bytes that are read before others have their turn: some five milliseconds."""
+"""Bytes that are read before other tasks get a turn: some five milliseconds."""
 
 _VALUE_COST: Final = 1000
-"""Bytes that are read in the time of looking at one value, and at an object or array below."""
+"""Bytes that take as long to read as one value takes to examine, with the object or array around it."""
 _CONTAINER_COST: Final = 10_000
 _PASSING: Final = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "type"}
 )
-"""Keywords under which a value that is valid stays so when an array within it is shortened."""
+"""Keywords under which a valid value stays valid when an array within it is shortened."""
 _OF_OBJECTS: Final = _PASSING | {
     "properties", "required", "additionalProperties", "patternProperties", "$schema", "$defs", "definitions", "$id",
     "minProperties", "maxProperties", "propertyNames", "dependentRequired", "anyOf",
@@ -53,13 +53,13 @@ _Start: Final = msgspec.defstruct(
     "_Start", [(f"item{index}", Raw | UnsetType, UNSET) for index in range(MAX_LEAST)], array_like=True
 )
 _start: Final = msgspec.json.Decoder(_Start)
-"""Reads the first items of an array, and skips the rest many times as fast as it could be read."""
+"""Decodes the first items of an array, and skips the rest many times faster than it could be decoded."""
 _items: Final = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
-"""Reads one item after the other. Numbers stay texts: they may be long."""
+"""Decodes items one by one. Numbers stay text, as they may be long."""
 
 
 class _Whole(msgspec.Struct, frozen=True):
-    """What is not cut."""
+    """A value that is not cut."""
 
     value: Raw
 
@@ -72,17 +72,17 @@ class _Object(msgspec.Struct, frozen=True):
     value: Raw
     members: Mapping[str, _Measured]
     around: int
-    """Bytes of its keys and of what stands between its members."""
+    """Bytes of its keys and of the punctuation between members."""
     least: int
-    """Bytes that must stay."""
+    """The fewest bytes it can take."""
 
 
 class _Array(msgspec.Struct, frozen=True):
     value: Raw
     first: Sequence[_Measured]
-    """The items that it must have."""
+    """The items that it must keep."""
     items: JsonSchema
-    """The schema of items; None if they are not cut themselves."""
+    """The schema of its items; None if items are not cut themselves."""
     level: int
     least: int
 
@@ -117,7 +117,7 @@ def shortened_arrays(value: Raw, schema: Raw | None, room: int) -> Steps[Raw | N
 
 
 def _first_items(value: Raw, number: int) -> list[Raw] | None:
-    """At most so many items; None of an array that cannot be read."""
+    """The first items, up to a number; None for an array that cannot be decoded."""
     try:
         start = msgspec.structs.astuple(_start.decode(value))
     except (msgspec.MsgspecError, RecursionError):
@@ -126,7 +126,7 @@ def _first_items(value: Raw, number: int) -> list[Raw] | None:
 
 
 def _whole_items(value: Raw, room: int) -> tuple[int, int]:
-    """Where the last item ends that fits into `room` bytes with a bracket behind it, and how many items that makes."""
+    """The end of the last item that fits into `room` bytes with a closing bracket, and the number of items up to it."""
     text = bytes(memoryview(value)[:room]).decode(errors="ignore")
     end, number, at = 1, 0, 1
     with suppress(ValueError, RecursionError):
@@ -143,10 +143,10 @@ class _Cutting:
         self._root = root
         self._values = 0
         self._read = 0
-        """Bytes since others had their turn."""
+        """Bytes read since other tasks had a turn."""
 
     def part(self, value: Raw, schema: JsonSchema, level: int) -> Steps[_Measured]:
-        """What may be cut of a value. Raises _TooManyValues."""
+        """Measures a value: what may be cut of it, and what must stay. Raises _TooManyValues."""
         start = bytes(memoryview(value)[:1])
         if start not in (b"{", b"[") or len(value) == 2 or level > MAX_DEPTH:
             return _Whole(value)
@@ -159,7 +159,7 @@ class _Cutting:
         return (yield from self._array(value, plain, level))
 
     def cut(self, part: _Measured, room: int) -> Steps[Raw]:
-        """It, in at most `room` bytes, which are no fewer than its least."""
+        """The value in at most `room` bytes, which must be no fewer than its least."""
         if len(part.value) <= room:
             return part.value
         match part:
@@ -194,7 +194,7 @@ class _Cutting:
         least = schema.get("minItems", 0)
         if not schema.keys() <= _OF_ARRAYS or not isinstance(least, int) or least > MAX_LEAST:
             return _Whole(value)
-        # Of items that must differ, two that differ at their ends would be the same.
+        # `uniqueItems`: two items that differ only at their ends would become equal.
         items = None if schema.get("uniqueItems") or "prefixItems" in schema else schema.get("items", True)
         first: list[_Measured] = []
         yield from self._looks_at(max(0, least))
@@ -208,7 +208,7 @@ class _Cutting:
         return _Array(value, first, items, level, around + sum(each.least for each in first))
 
     def _cut_all(self, parts: Sequence[_Measured], room: int) -> Steps[list[Raw]]:
-        """Each, in its share of the room; what one does not use is the next one's."""
+        """Cuts each part to its share of the room; a part passes on what it does not use."""
         spare = room - sum(each.least for each in parts)
         more, spare = shares([len(each.value) - each.least for each in parts], spare), 0
         found: list[Raw] = []
@@ -251,7 +251,7 @@ class _Cutting:
 
 
 def _plain(schema: JsonSchema, root: JsonSchema, start: bytes) -> Mapping[str, Any] | None:
-    """The one schema that speaks of a value which begins so; None where several do, or one that is not understood."""
+    """The only schema that applies to a value which begins so; None if several apply, or one that is not understood."""
     for _ in range(MAX_REFERENCES):
         if schema is True:
             return {}
@@ -286,5 +286,5 @@ def _may_be(schema: JsonSchema, kind: str) -> bool:
 
 
 def _has_inner_id(root: JsonSchema) -> bool:
-    """Whether a schema within it has an `$id`: references below are then to definitions of its own."""
+    """Whether a schema inside has an `$id`: references below it then resolve against that."""
     return any("$id" in schema for schema in subschemas(root) if schema is not root)

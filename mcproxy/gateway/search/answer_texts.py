@@ -1,7 +1,7 @@
-"""The texts of the gateway's own tools, none longer than a model can take: what is left out is named, with a way to it.
+"""Texts of the gateway's own tools, short enough for a model: what is left out is named, with a way to read it.
 
-Whole definitions come first, in the order in which they were asked for. One that is too long for any answer is given in
-pieces. Keeps nothing between two pieces: a definition that changes meanwhile has to be read anew.
+Whole definitions come first, in the order in which they were asked for. A definition too long for any answer is given
+in pieces. Keeps nothing between two pieces: a definition that changes meanwhile has to be read again.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from mcproxy.catalog.views.view import Shown
 from mcproxy.protocol.jsonrpc import first_level
 
 MAX_TEXT: Final = 32 * 1024
-"""Bytes of definitions in one answer; notes on what is left out come beside it."""
+"""Bytes of definitions in one answer; notes on what is left out are added to that."""
 
 
 def told(text: str, *, is_error: bool = False) -> Complete:
-    """A tool's result that is one text."""
+    """A tool result with one text block."""
     members: dict[str, object] = {"content": [{"type": "text", "text": text}]}
     return Complete(first_level({**members, "isError": True} if is_error else members), is_error=is_error)
 
 
 def wrong(found: Iterable[str], schema: Raw, tool: str) -> Complete:
-    """The answer to wrong arguments: what is wrong, and the schema; an error that the model sees (CallToolResult).
+    """A tool error (CallToolResult) for wrong arguments: says what is wrong, and shows the schema to try again by.
 
-    `tool` is the name under which `describe_tools` has a schema that is too long to be told here.
+    `tool` is the name to ask `describe_tools` for if the schema is too long for this answer.
     """
     if len(schema) > MAX_TEXT:
         text = f"The input schema is left out, as it has {len(schema)} bytes: {DESCRIBE} gives it for {_short(tool)}."
@@ -40,7 +40,7 @@ def wrong(found: Iterable[str], schema: Raw, tool: str) -> Complete:
 
 
 def definitions_answer(known: Sequence[Shown], unknown: Sequence[str], start: int) -> Complete:
-    """The definitions of `known`, from byte `start` on where that is one tool alone; an error where none is known."""
+    """The definitions of the `known` tools; of a single tool, from byte `start` on. A tool error if none is known."""
     parts, left_out, room = [], [], MAX_TEXT
     for shown in known:
         if len(known) == 1 or len(shown.entry) <= room:

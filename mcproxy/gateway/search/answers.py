@@ -1,7 +1,7 @@
 """Answers `find_tools`, `describe_tools`, and calls of `call_read` and the like that name no tool.
 
-Everything comes from the caller's own view, in which nothing is that it may not use (R38). Keeps nothing for a caller
-between its calls but, for metrics, what its last search found.
+Everything comes from the caller's own view, which holds nothing that the caller may not use (R38). For metrics it keeps
+what each caller's last search found; apart from that it keeps nothing between calls.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from mcproxy.settings.endpoints import SearchSettings
 from mcproxy.telemetry.metrics import Metrics
 
 TOKEN: Final = 4
-"""Bytes of a token, as an estimate."""
+"""Bytes of a token, estimated."""
 
 MAX_START: Final = 1 << 40
-"""Where a piece of a definition may begin, in bytes; none is as long."""
+"""The largest byte offset at which a piece of a definition may begin; no definition is as long."""
 RECENT: Final = 1.0
-"""Seconds in which the lists of a view that stays the same are not looked at again."""
+"""Seconds in which the lists behind an unchanged view are not checked for freshness again."""
 
 _SCHEMAS: Final = {name: raw(schema) for name, schema in SCHEMAS.items()}
 
@@ -88,19 +88,19 @@ class ToolSearch(Component):
         metrics.searches.before_reading(lambda: not_called.inc(self._follow_ups.take_unfollowed()))
         self._now = now
         self._latest: tuple[SearchableView, float] | None = None
-        """The view that was searched last, and until when its lists count as fresh."""
+        """The view that was searched last, and the time until which its lists count as fresh."""
 
     def reconfigure(self, change: Reconfiguration) -> None:
         self._list_wait = change.settings.proxy.list_wait
         self._latest = None
 
     def note_called(self, call: Call, tool: str) -> None:
-        """Counts a search as followed by a call, where it is the first of a tool that it found."""
+        """Counts a search as followed by a call, at the first call of a tool that it found."""
         if self._follow_ups.called(call.caller, tool):
             self._called.inc()
 
     async def answer(self, call: Call) -> Outcome:
-        """The result of a tool of the gateway's own. Raises McpError where it is to be a task."""
+        """The result of one of the gateway's own tools. Raises McpError for a call that requests a task."""
         if TASK in call.params and CAPABILITY in self._catalogue.view(call.caller).capabilities:
             raise McpError(METHOD_NOT_FOUND, "the gateway's own tools cannot be called as tasks")
         name, given = parse_text(call.params.get("name", b"")) or "", call.params.get("arguments", EMPTY_OBJECT)
@@ -118,11 +118,11 @@ class ToolSearch(Component):
             return await self._find(call, parse_text(arguments["query"]) or "", limit)
         if name == DESCRIBE:
             return await self._describe(call, arguments)
-        # A caller comes this far only where its arguments name no tool: else it is a call of that tool.
+        # `call_read` and the like come here only if their arguments name no tool: else the call is one of that tool.
         return wrong(["the name of a tool is required"], _SCHEMAS[name], name)
 
     async def _find(self, call: Call, query: str, limit: int | None) -> Outcome:
-        """`limit` is the number of tools to find at most; None where the caller gave none."""
+        """`limit` is the largest number of tools to find; None if the caller gave none."""
         view = await self._view(call)
         endpoint = view.view.layout.search
         settings = SearchSettings() if endpoint is None else endpoint.search
@@ -157,7 +157,7 @@ class ToolSearch(Component):
         return definitions_answer(known, unknown, _number(arguments.get("start"), 0, MAX_START) or 0)
 
     async def _view(self, call: Call) -> SearchableView:
-        """The caller's view, once the upstreams that are still connecting have listed, or `list_wait` is over."""
+        """The caller's view, once upstreams that are still connecting have listed, or after `list_wait`."""
         found, now = self._latest, self._now()
         if found is not None and found[1] > now and found[0].view is self._catalogue.view(call.caller):
             return found[0]
@@ -168,7 +168,7 @@ class ToolSearch(Component):
 
 
 def _asked(arguments: Raw) -> _Asked | None:
-    """The arguments of `find_tools` where they are plainly right; None for others, which `flaws` judges."""
+    """The arguments of `find_tools` if they are plainly right; else None, and `flaws` judges them."""
     try:
         asked = _find_arguments.decode(arguments)
     except (msgspec.MsgspecError, RecursionError):
@@ -177,7 +177,7 @@ def _asked(arguments: Raw) -> _Asked | None:
 
 
 def _number(value: Raw | None, least: int, most: int) -> int | None:
-    """`value`, which is an integer where it was given (`flaws`), within these bounds."""
+    """`value` within these bounds; `flaws` has checked that it is an integer if given."""
     if value is None:
         return None
     try:

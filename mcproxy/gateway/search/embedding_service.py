@@ -1,7 +1,7 @@
-"""Asks a service for the vectors of texts (`POST /v1/embeddings`, as OpenAI's API has it). Its answers are checked.
+"""Requests vectors of texts from a service (`POST /v1/embeddings`, as in OpenAI's API), and checks its answers.
 
-Follows no redirect, reads no more than the answer may have, and takes only vectors of finite numbers and one length,
-one for each text. Keeps nothing of texts or vectors.
+Follows no redirect, reads no more bytes than a valid answer may have, and accepts only one vector of finite numbers for
+each text, all of one length. Keeps no text and no vector.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from mcproxy.gateway.search.vectors import Matrix
 
 _BYTES_OF_NUMBER: Final = 32
-"""At most, in an answer, with what stands between two."""
+"""The most bytes of one number in an answer, with the punctuation around it."""
 _BYTES_BESIDE: Final = 64 * 1024
-"""Of an answer, beside its numbers."""
+"""The most bytes of an answer beside its numbers."""
 
 
 class EmbeddingFailed(Exception):
-    """The service was not reached, or gave no answer that counts. The text says why, for operators."""
+    """The service could not be reached, or its answer is not valid. The text says why, for operators."""
 
 
 class _Vector(msgspec.Struct):
@@ -44,7 +44,7 @@ _answer = msgspec.json.Decoder(_EmbeddingList)
 
 
 class EmbeddingService:
-    """A client of the service in `proxy.embeddings`. Requires numpy, as the settings have checked."""
+    """A client of the service in `proxy.embeddings`. Requires numpy, which validation of the settings has checked."""
 
     def __init__(self, settings: EmbeddingSettings) -> None:
         self.settings: Final = settings
@@ -66,7 +66,7 @@ class EmbeddingService:
             raise EmbeddingFailed(f"{type(error).__name__}: {error}") from error
 
     async def aclose(self) -> None:
-        """Closes its connections; a later request opens others."""
+        """Closes the connections; a later request opens new ones."""
         await self._http.aclose()
 
     async def _post(self, texts: Sequence[str]) -> bytes:

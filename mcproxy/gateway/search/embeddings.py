@@ -1,8 +1,8 @@
 """Search for tools by meaning, beside search by words: vectors from a service that is configured (`proxy.embeddings`).
 
-Vectors are kept by the digest of their text, for no caller; a ranking comes from the vectors of one view alone, once
-all of its tools have one, so that what a caller may not use changes nothing that it finds (R38). Nothing is kept of a
-query. Where the service is slow, wrong or away, searches go by words alone.
+Vectors are kept by the digest of their text and belong to no caller. A ranking uses the vectors of one view alone, once
+all of its tools have one, so that tools which a caller may not use do not influence its results (R38). Queries are not
+kept. While the service is slow, broken or down, searches go by words alone.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 DEPTH: Final = 50
-"""Tools of each of the two rankings that are put together."""
+"""Tools that are taken from the top of each of the two rankings."""
 _CONSTANT: Final = 60
-"""Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): the greater, the less the first ranks stand out."""
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009).
+
+The larger it is, the less the top ranks dominate.
+"""
 LONGEST_SLEEP: Final = 1.0
-"""Seconds after which a service that failed is looked at again: it may be another by then."""
+"""Seconds at most until a failed service is tried again."""
 MAX_TEXT: Final = 2000
-"""Characters of a tool that its vector is made of."""
+"""Characters of a tool's text that its vector is made from."""
 MAX_QUERY: Final = 1000
-"""Characters of a query, likewise."""
+"""Characters of a query that its vector is made from."""
 MAX_VIEWS: Final = 8
-"""Views whose vectors are kept side by side; each has them as a matrix, four bytes for a number."""
+"""Views whose vectors are kept as a matrix, at four bytes a number."""
 
 
 class RankedBy(Enum):
@@ -54,13 +57,13 @@ class RankedBy(Enum):
 class _ViewVectors(NamedTuple):
     view: SearchableView
     digests: tuple[bytes, ...]
-    """Of the texts of its tools, in order."""
+    """Digests of the tools' texts, in the view's order."""
     matrix: Matrix | None
-    """None until each has a vector."""
+    """None until every tool has a vector."""
 
 
 class ToolEmbeddings(Component):
-    """The vectors of all searched tools, and rankings by them. `run` fetches those that are missing."""
+    """The vectors of all searched tools, and rankings by them. `run` fetches missing vectors."""
 
     goes_by = frozenset({"proxy"})
 
@@ -70,13 +73,13 @@ class ToolEmbeddings(Component):
         self._now = now
         self._service: EmbeddingService | None = None
         self._replaced: list[EmbeddingService] = []
-        """Services that are not asked any more, and have connections to close."""
+        """Replaced services whose connections have yet to be closed."""
         self._vectors: OrderedDict[bytes, Matrix] = OrderedDict()
-        """By the digest of the text, the least recently used first."""
+        """Vectors by the digest of their text, least recently used first."""
         self._missing: dict[bytes, str] = {}
-        """Texts that wait for a vector, by their digest: the last that were asked for, at most as many as are kept."""
+        """Texts without a vector, by their digest: the most recently wanted ones, no more than may be kept."""
         self._views: OrderedDict[int, _ViewVectors] = OrderedDict()
-        """By the identity of the view, which each keeps alive."""
+        """Vectors by the identity of their view, which each entry keeps alive."""
         self._asking = 0
         self._failures = 0
         self._retry_at = 0.0
@@ -91,7 +94,7 @@ class ToolEmbeddings(Component):
         self._use(change.settings)
 
     async def run(self) -> None:
-        """Has vectors made of what searched views hold, until cancelled."""
+        """Fetches the missing vectors of searched views, until cancelled."""
         try:
             while True:
                 for service in self._replaced:
@@ -110,7 +113,7 @@ class ToolEmbeddings(Component):
                         await last.aclose()
 
     async def ranked(self, view: SearchableView, query: str, limit: int) -> list[int]:
-        """The positions of the best `limit` tools of a view, by words and, as far as that can be had, by meaning."""
+        """The indexes of the best `limit` tools of a view, by words and, where vectors are available, by meaning."""
         by_meaning = await self._by_meaning(view, query)
         self._metrics.search_rankings.labels((RankedBy.BOTH if by_meaning else RankedBy.WORDS).value).inc()
         if not by_meaning:
@@ -118,7 +121,7 @@ class ToolEmbeddings(Component):
         return fused([view.words.search(query, max(DEPTH, limit)), by_meaning], limit)
 
     async def _by_meaning(self, view: SearchableView, query: str) -> list[int]:
-        """The positions of the tools whose vectors are most like that of the query; none where there are no vectors."""
+        """The indexes of the tools whose vectors are closest to the query's; empty where vectors are missing."""
         service = self._service
         matrix = self._matrix_of(view)
         if service is None or matrix is None or not query.strip() or self._now() < self._retry_at:
@@ -142,7 +145,7 @@ class ToolEmbeddings(Component):
         return nearest(matrix, vector, DEPTH)
 
     def _matrix_of(self, view: SearchableView) -> Matrix | None:
-        """The vectors of a view's tools, in order; None until each has one: those that lack one are asked for."""
+        """The vectors of a view's tools, in order; None while any is missing, which is then fetched."""
         known = self._views.get(id(view.view))
         if known is None:
             known = _ViewVectors(
@@ -159,7 +162,7 @@ class ToolEmbeddings(Component):
         return known.matrix
 
     def _want(self, known: _ViewVectors) -> bool:
-        """Whether some of a view's tools lack a vector; then they are asked for, unless there is no room for all."""
+        """Whether a view's tools lack vectors; these are queued, unless there is no room for the vectors of all."""
         lacking = [place for place, digest in enumerate(known.digests) if digest not in self._vectors]
         if lacking and len(known.digests) <= self._capacity():
             for place in lacking:
@@ -167,7 +170,7 @@ class ToolEmbeddings(Component):
                 self._missing.pop(digest, None)
                 self._missing[digest] = embedded_text(searched_text(known.view.tools[place]))
             while len(self._missing) > self._capacity():
-                # Of a list that was replaced meanwhile, or a view that is searched no more.
+                # The list was replaced meanwhile, or the view is no longer searched.
                 del self._missing[next(iter(self._missing))]
             self._wakeup.notify_all()
         for digest in known.digests:
@@ -176,14 +179,14 @@ class ToolEmbeddings(Component):
         return bool(lacking)
 
     def _capacity(self) -> int:
-        """How many vectors there is room for, of the length of those that are kept."""
+        """How many vectors there is room for, at the length of those that are kept."""
         vector = next(iter(self._vectors.values()), None)
         if self._service is None or vector is None:
             return MAX_TOOLS
         return min(MAX_TOOLS, max(1, self._service.settings.max_bytes // (4 * len(vector))))
 
     async def _make(self, service: EmbeddingService) -> None:
-        """Vectors of one batch."""
+        """Fetches the vectors of one batch of texts."""
         batch = dict(list(self._missing.items())[: service.settings.max_batch])
         try:
             vectors = await service(list(batch.values()), service.settings.batch_timeout)
@@ -202,7 +205,7 @@ class ToolEmbeddings(Component):
         self._metrics.embedded_texts.set(len(self._vectors))
 
     def _check_length(self, dimensions: int) -> None:
-        """Raises EmbeddingFailed where vectors have another length than those that are kept, which then go."""
+        """Raises EmbeddingFailed where vectors differ in length from those that are kept; these are dropped."""
         kept = next(iter(self._vectors.values()), None)
         if kept is not None and len(kept) != dimensions:
             before = len(kept)
@@ -244,13 +247,13 @@ class ToolEmbeddings(Component):
 
 
 def embedded_text(tool: ToolText) -> str:
-    """What the vector of a tool is made of."""
+    """The text of a tool from which its vector is made."""
     parts = (f"{tool.upstream}: {tool.name}", tool.title, tool.description, tool.parameters)
     return "\n".join(part for part in parts if part)[:MAX_TEXT]
 
 
 def fused(rankings: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Several rankings as one (reciprocal rank fusion); of equals the first position comes first."""
+    """Merges several rankings into one (reciprocal rank fusion); among equals the lowest index comes first."""
     scores: dict[int, float] = {}
     for ranking in rankings:
         for place, position in enumerate(ranking, 1):

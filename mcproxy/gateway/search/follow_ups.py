@@ -1,6 +1,6 @@
 """Whether a search was followed by a call of a tool that it found: for metrics alone. Bounded in number and time.
 
-There is no session to go by: a caller is known by its principal, its endpoint and, where it has one, its session.
+A caller is identified by principal, endpoint and, where it has one, session.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from mcproxy.call.identity import Caller
 from mcproxy.concurrency.clock import Clock
 
 MAX_CALLERS: Final = 1000
-"""Callers whose last search is remembered; of more, the oldest counts as followed by none."""
+"""Callers whose last search is remembered; beyond that, the oldest search counts as not followed."""
 PATIENCE: Final = 600.0
-"""Seconds after which a search counts as followed by none."""
+"""Seconds after which a search counts as not followed."""
 
 _CallerKey = tuple[str, str, str | None]
 _Search = tuple[float, Sequence[str]]
-"""When it was, and the names that it found."""
+"""The time of a search, and the names that it found."""
 _NO_SEARCH: Final[_Search] = (0.0, ())
 
 
 class FollowUps:
-    """The last search of each caller, until a call follows it or it is over. Counts those that no call followed."""
+    """The last search of each caller, until a call follows or it expires. Counts searches that no call followed."""
 
     def __init__(self, now: Clock) -> None:
         self._now = now
         self._waiting: OrderedDict[_CallerKey, _Search] = OrderedDict()
-        """The last search of each caller, the oldest first."""
+        """The last search of each caller, oldest first."""
         self._unfollowed = 0
 
     def searched(self, caller: Caller, found: Sequence[str]) -> None:
-        """Notes a search; an earlier one of the same caller is over, and the oldest of more than MAX_CALLERS."""
+        """Notes a search. The caller's earlier search ends, and so does the oldest beyond MAX_CALLERS."""
         key, waiting = _key(caller), self._waiting
         if waiting.pop(key, None) is not None:
             self._unfollowed += 1
@@ -43,7 +43,7 @@ class FollowUps:
         waiting[key] = self._now(), found
 
     def called(self, caller: Caller, tool: str) -> bool:
-        """Whether a search of the caller found that tool, and this call is the first to follow it."""
+        """Whether the caller's last search found that tool, and this call is the first to follow it."""
         key = _key(caller)
         at, found = self._waiting.get(key, _NO_SEARCH)
         if tool not in found:
@@ -55,7 +55,7 @@ class FollowUps:
         return True
 
     def take_unfollowed(self) -> int:
-        """How many searches are over that no call followed, since this was asked last."""
+        """The number of searches that ended without a call since this was last called."""
         now = self._now()
         while self._waiting and now - next(iter(self._waiting.values()))[0] > PATIENCE:
             self._waiting.popitem(last=False)

@@ -12,10 +12,10 @@ from mcproxy.protocol.jsonrpc import json_of
 
 
 class FoundLine(NamedTuple):
-    """One tool in the answer of a search."""
+    """One tool in the result of a search."""
 
     name: str
-    """The tool's."""
+    """The tool's name."""
     json: bytes
     """The text of the line as JSON, without the quotes."""
     size: int
@@ -23,7 +23,7 @@ class FoundLine(NamedTuple):
 
 
 class FoundLines(dict[int, FoundLine]):
-    """Lines by the position of their tool in `tools`; one that is missing is made."""
+    """Lines by the index of their tool in `tools`; a missing one is made."""
 
     def __init__(self, tools: Sequence[Shown]) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class FoundLines(dict[int, FoundLine]):
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """How many of the first lines of these sizes have at most so many bytes with their line ends: one at the least."""
+    """How many of the first lines fit into so many bytes, with their line ends; at least one."""
     if sum(sizes) + len(sizes) <= most:
         return len(sizes)
     size = 0

@@ -1,7 +1,7 @@
 """The search index of each view, made when it is first asked for. Bounded by tools; knows no caller.
 
-An index counts words in the tools of one view alone: what a caller may not use changes nothing that it finds (R38).
-The words of one tool are counted once, for all views that show it alike.
+An index counts the words of one view's tools alone, so that tools which a caller may not use do not influence its
+results (R38). The words of a tool are counted once for all views that show it alike.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.search.found_lines import FoundLines
 
 MAX_TOOLS: Final = 20_000
-"""Tools of all indexes that are kept; the least recently used index goes first."""
+"""Tools in all kept indexes together; the least recently used index goes first."""
 SLICE: Final = 25
-"""Tools whose words are counted before other calls have their turn: some two milliseconds."""
+"""Tools that are indexed before other tasks get a turn: some two milliseconds."""
 
 
 class SearchableView(NamedTuple):
-    """The tools of a view that a search finds, and their index."""
+    """The tools of a view that a search may find, and their index."""
 
     view: View
     tools: tuple[Shown, ...]
@@ -36,30 +36,30 @@ class SearchableView(NamedTuple):
 
 
 class _Making:
-    """An index that is being made, for those who wait for it."""
+    """An index under construction, for the callers that wait for it."""
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
         self.found: SearchableView | None = None
-        """None until then, and where it was not made to its end."""
+        """None until the index is made, and if its making was interrupted."""
 
 
 class SearchIndexes:
     def __init__(self, max_tools: int = MAX_TOOLS) -> None:
         self._kept: LRUCache[int, SearchableView] = LRUCache(max_tools, getsizeof=_size)
-        """By the identity of the view, which each keeps alive."""
+        """Indexes by the identity of their view, which each entry keeps alive."""
         self._terms: LRUCache[bytes, tuple[Counter[str], ...]] = LRUCache(max_tools)
         self._making: dict[int, _Making] = {}
-        """By the identity of the view."""
+        """Indexes under construction, by the identity of their view."""
 
     async def of(self, view: View) -> SearchableView:
-        """The index of a view, which callers that ask at once wait for together."""
+        """The index of a view; concurrent callers share its making."""
         while (found := self._kept.get(id(view))) is None:
             making = self._making.get(id(view))
             if making is None:
                 return await self._make(view)
             await making.ended.wait()
-            # It may be too large to be kept.
+            # The index may be too large to be kept.
             if making.found is not None:
                 return making.found
         return found
@@ -94,7 +94,7 @@ class SearchIndexes:
 
 
 def searched_text(shown: Shown) -> ToolText:
-    """A tool's words as its callers see them."""
+    """A tool's words, as its callers see them."""
     tool = summary(shown.entry)
     about = [schema.get("description") for schema in tool.properties.values() if isinstance(schema, dict)]
     described = " ".join(text for text in about if isinstance(text, str))

@@ -1,8 +1,9 @@
 """Calls of a tool through `call_read`, `call_write` or `call_destructive`: each becomes a call of the tool itself.
 
-`unwrapped`, the outermost stage, puts the tool in the caller's place, so that policy, limits, audit, metrics, traces
-and the bridge see one call of the tool and never know of another. `checked`, the innermost, refuses a tool of another
-kind and arguments that cannot be right: a model that was shown no schema is told it. The result is not touched.
+`unwrapped`, the outermost stage, turns the call into one of the tool itself, so that policy, limits, audit, metrics,
+traces and the bridge see no other call. `checked`, further in, refuses a tool of another effect, and arguments that
+plainly violate its schema: the refusal shows the schema, which the model may not have seen. The result passes
+unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SCHEMA = raw(CALLER_SCHEMA)
 
 
 class IndirectCalls:
-    """Its stages do nothing where no endpoint of `endpoints` is searched."""
+    """The two stages do nothing where no endpoint in `endpoints` has `discovery: search`."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class IndirectCalls:
         self._note_called = note_called
 
     def unwrapped(self, handler: Handler) -> Handler:
-        """Makes a call through one of the tools of search the call of the tool that it names."""
+        """Turns a call of `call_read`, `call_write` or `call_destructive` into a call of the tool that it names."""
 
         def unwrapping(call: Call) -> Awaitable[Outcome]:
             if call.row.subject is Subject.TOOL and call.caller.endpoint in self._endpoints:
@@ -52,7 +53,7 @@ class IndirectCalls:
         return unwrapping if self._endpoints else handler
 
     def checked(self, handler: Handler) -> Handler:
-        """Refuses a call that came through another tool of search than its effect wants."""
+        """Refuses a call that came through one of these tools and names a tool of another effect."""
 
         def checking(call: Call) -> Awaitable[Outcome]:
             if call.row.subject is not Subject.TOOL or call.caller.endpoint not in self._endpoints:
@@ -76,7 +77,10 @@ class IndirectCalls:
         return await handler(call)
 
     async def _found(self, name: str, call: Call) -> Shown:
-        """Raises McpError, as a call of the tool itself would, where there is none or its upstream is away."""
+        """The route of the tool.
+
+        Raises McpError, as a direct call would, where it is unknown or its upstream is down.
+        """
         routes = self._catalogue.routes(call.caller)
         route = routes.find(Kind.TOOLS, name)
         if route is None:
@@ -101,7 +105,7 @@ class IndirectCalls:
 
 
 def unwrap(call: Call) -> Call:
-    """A call through a caller as a call of the tool that it names; any other, or one that names none, as it is."""
+    """A call of `call_read` and the like as a call of the tool that it names; any other call unchanged."""
     via = parse_text(call.params.get("name", b""))
     if via not in CALLERS:
         return call

@@ -12,26 +12,26 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 
 def unit_vectors(rows: Sequence[Sequence[float]]) -> Matrix | None:
-    """The rows, made as long as 1 each; None where a number is not finite or a row is nought."""
+    """The rows scaled to length 1; None where a number is not finite or a row is zero."""
     matrix = np.array(rows, dtype=np.float64)
     if not np.isfinite(matrix).all():
         return None
     greatest = np.abs(matrix).max(axis=1, keepdims=True)
     if not (greatest > 0).all():
         return None
-    matrix = matrix / greatest  # else a square could be too large for a number
+    matrix = matrix / greatest  # else a square could overflow
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     found: Matrix = matrix.astype(np.float32)
     return found
 
 
 def stacked(rows: Sequence[Matrix]) -> Matrix:
-    """One matrix of vectors."""
+    """One matrix of all vectors."""
     return np.stack(rows)
 
 
 def nearest(matrix: Matrix, vector: Matrix, limit: int) -> list[int]:
-    """The rows whose direction is most like that of `vector`, the best first; of equals the first."""
+    """Indexes of the rows closest in direction to `vector`, best first; among equals the lowest index first."""
     likeness = matrix @ vector
     order = np.argsort(-likeness, kind="stable")[:limit]
     return [int(row) for row in order]

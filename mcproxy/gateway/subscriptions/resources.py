@@ -1,9 +1,9 @@
 """One upstream subscription for each resource of a link, however many clients watch it (requirements R20, R21).
 
-The first watcher subscribes upstream, the last one unsubscribes, and a link or push channel that is restored is
-subscribed anew. Where updates may have been missed, watchers get one `updated`, and the cache is invalidated.
-`watchers` knows which client watches what, `subscription` what an upstream was asked; this makes both agree, with one
-request at a time for each resource. `updates` tells clients.
+The first watcher subscribes upstream, the last one unsubscribes, and after a link or push channel was lost the
+subscriptions are made again. Where updates may have been missed, watchers get one `updated`, and the cache is
+invalidated. `watchers` holds which client watches what, and `subscription` what the upstream was asked; this module
+makes the two agree, with one request at a time for each resource. `updates` tells clients.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ log = structlog.get_logger()
 
 
 class ResourceSubscriptions(Component):
-    """`invalidate` is called with each resource that may have changed unheard, before any listener is told."""
+    """Calls `invalidate` with each resource that may have changed unreported, before any listener is told."""
 
     goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
     heeds = LINK_EVENTS | {PushChannel}
@@ -92,14 +92,14 @@ class ResourceSubscriptions(Component):
         self._watchers = Watchers(listeners.__contains__)
         self.updates = ResourceUpdates(catalogue, self._watchers, listeners, metrics, now)
         self._subscriptions: dict[ResourceKey, UpstreamSubscription] = {}
-        """Those that are not ENDED."""
+        """Every subscription that is not ENDED."""
         self._known_links: set[LinkKey] = set()
-        """Links that came up before: what changed until they came up again went unheard."""
+        """Links that were up before: changes while they were down went unreported."""
         self._syncs: Coalescer[ResourceKey] = Coalescer(self._sync, sleep)
         self._gauge()
 
     def reconfigure(self, change: Reconfiguration) -> None:
-        """Clients that are served by another link than before watch over that one."""
+        """Moves the subscriptions of clients that another link serves since the reload to that link."""
         self._limits = change.settings.proxy.limits
         self._gauge()
         for listener, key, client_uri in self._watchers.everyone():
@@ -109,7 +109,7 @@ class ResourceSubscriptions(Component):
                 self._subscriptions[key].gap = True
 
     def join(self, listener: Listener) -> None:
-        """As well for one that is there already, whose caller may be served by other links than before."""
+        """Also for a listener that has joined before, whose caller may be served by other links now."""
         for key, client_uri in self._watchers.held(listener):
             self._move(listener, key, client_uri)
 
@@ -122,7 +122,7 @@ class ResourceSubscriptions(Component):
             self._syncs.want(now)
 
     def _respell(self, listener: Listener, key: ResourceKey, client_uri: str) -> None:
-        """Where a reload gave a listener's URI to another resource or none, tells it the one that it can read now."""
+        """After a reload that gave a listener's URI to another resource or to none, switches it to the valid URI."""
         layout, told = self._catalogue.layout(listener.caller), self._watchers.told_uri(key, listener, client_uri)
         if listener not in self._listeners or not layout.shows(key.link.upstream):
             return
@@ -140,7 +140,7 @@ class ResourceSubscriptions(Component):
         await self._syncs.run()
 
     async def subscribe(self, call: Call) -> Outcome:
-        """Answers once the upstream agreed, or at once where it is away: then it is asked when it returns."""
+        """Answers once the upstream agreed, or at once if it is down: then it is asked when it is up again."""
         listener, client_uri = _listener(call), _uri(call)
         if listener not in self._listeners:
             raise McpError(INVALID_REQUEST, "this session has ended")
@@ -149,7 +149,7 @@ class ResourceSubscriptions(Component):
         return await self.watch(ResourceKey(self._catalogue.link(space, call.caller), own), listener, client_uri)
 
     async def unsubscribe(self, call: Call) -> Outcome:
-        """Answers once the upstream was told, where that was needed; also where nothing was subscribed."""
+        """Answers once the upstream was told, if that is needed; also if there was no subscription."""
         listener, uri = _listener(call), _uri(call)
         held = self._watchers.held(listener)
         left = [(key, client_uri) for key, client_uri in held if client_uri == uri] or [
@@ -162,7 +162,7 @@ class ResourceSubscriptions(Component):
         return Complete({})
 
     async def watch(self, key: ResourceKey, listener: Listener, client_uri: str) -> Outcome:
-        """Has `listener` told of updates as `client_uri`; where the upstream refuses, nothing is kept."""
+        """Has `listener` told of updates as `client_uri`. If the upstream refuses, nothing is kept."""
         if len(client_uri) > MAX_URI:
             raise McpError(INVALID_PARAMS, f"the URI has more than {MAX_URI} characters: it cannot be watched")
         if not self._watchers.holds(key, listener, client_uri):
@@ -178,7 +178,7 @@ class ResourceSubscriptions(Component):
         return refusal or Complete({})
 
     def _check_room(self, listener: Listener, client_uri: str) -> None:
-        """Raises McpError where a listener, or its principal, watches as much as it may."""
+        """Raises McpError where a listener, or its principal, has reached its limit."""
         limits = self._limits
         most = limits.max_subscriptions_per_session
         if self._watchers.count(listener) >= most:
@@ -195,26 +195,26 @@ class ResourceSubscriptions(Component):
             raise _too_many(sentence, "max_subscription_bytes_per_principal")
 
     def unwatch(self, key: ResourceKey, listener: Listener, client_uri: str) -> None:
-        """Ends a `watch`; nothing where there is none. The upstream is told when nobody watches any more."""
+        """Ends a `watch`, if there is one. The upstream is told when nobody else watches the resource."""
         if self._watchers.remove(key, listener, client_uri):
             self._happened(key, SubscriptionEvent.LEFT)
             if key in self._subscriptions:
                 self._syncs.want(key)
 
     def leave(self, listener: Listener) -> None:
-        """Ends all that a listener holds. The link of its session ends with it, and is told nothing."""
+        """Ends all subscriptions of a listener. A link of its own session ends with it, and is told nothing."""
         for key, client_uri in self._watchers.held(listener):
             if key.link.owner is not None and key.link.owner == listener.caller.session:
                 self._happened(key, SubscriptionEvent.LINK_LOST)
             self.unwatch(key, listener, client_uri)
 
     def state_of(self, key: ResourceKey) -> SubscriptionState:
-        """What the upstream was asked about a resource, and what it is known to do."""
+        """The state of the subscription to a resource."""
         subscription = self._subscriptions.get(key)
         return SubscriptionState.ENDED if subscription is None else subscription.state
 
     def _add(self, key: ResourceKey, listener: Listener, client_uri: str) -> bool:
-        """False where the listener watches the resource under that URI already."""
+        """Adds a watcher. Returns False if the listener watches the resource under that URI already."""
         if key not in self._subscriptions:
             self._subscriptions[key] = UpstreamSubscription()
         elif key not in self._watchers:
@@ -222,7 +222,7 @@ class ResourceSubscriptions(Component):
         return self._watchers.add(key, listener, client_uri)
 
     def _happened(self, key: ResourceKey, event: SubscriptionEvent) -> None:
-        """Moves a subscription, if there is one, and forgets it where that ends it."""
+        """Applies an event to a subscription, if there is one, and forgets it if that ends it."""
         subscription = self._subscriptions.get(key)
         if subscription is None:
             return
@@ -249,7 +249,7 @@ class ResourceSubscriptions(Component):
                 pass
 
     def _renew(self, link: LinkKey, event: SubscriptionEvent, *, after_gap: bool) -> None:
-        """Has the upstream asked again for all that clients watch over a link."""
+        """Asks the upstream again for all that clients watch over a link."""
         for key in self._over(link):
             self._happened(key, event)
             subscription = self._subscriptions.get(key)
@@ -266,7 +266,7 @@ class ResourceSubscriptions(Component):
         return [key for key in self._subscriptions if key.link == link]
 
     def _link(self, listener: Listener, key: ResourceKey) -> LinkKey:
-        """The link that serves a listener now; of an upstream that is not there, what served it last."""
+        """The link that serves a listener; for an upstream that is gone, the link that served it last."""
         layout = self._catalogue.layout(listener.caller)
         if not layout.shows(key.link.upstream):
             return key.link
@@ -278,7 +278,7 @@ class ResourceSubscriptions(Component):
             self._metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
 
     def _count_watchers(self, upstream: str) -> int:
-        """The subscriptions of clients, without those of the cache."""
+        """The number of clients' subscriptions, without those of the cache."""
         return sum(listener in self._listeners for listener in self._watchers.all_of(upstream))
 
     def _count_made(self, upstream: str) -> int:
@@ -288,7 +288,7 @@ class ResourceSubscriptions(Component):
         )
 
     async def _agreed(self, key: ResourceKey) -> Failed | None:
-        """Waits for the upstream to agree. None where it did, or is away; else its refusal."""
+        """Waits for the upstream's agreement. Returns None if it agreed or is down, else its refusal."""
         if self._is_settled(key) or self._is_away(key.link):
             return None
         self._syncs.want(key)
@@ -297,18 +297,21 @@ class ResourceSubscriptions(Component):
         return None if subscription is None else subscription.refusal
 
     def _is_settled(self, key: ResourceKey) -> bool:
-        """Whether the upstream agreed, and no gap came since."""
+        """Whether the upstream agreed, and no updates were missed since."""
         subscription = self._subscriptions[key]
         return subscription.state is SubscriptionState.MADE and not subscription.gap and not self._syncs.busy(key)
 
     def _is_away(self, link: LinkKey) -> bool:
-        """Whether a link is down that comes back by itself; a session's own, or an idle one, is made by using it."""
+        """Whether a link is down and comes back by itself.
+
+        A session's own link, or an idle one, does not: a request makes it.
+        """
         return link.owner is None and not self._catalogue.known.is_reachable(link)
 
     # What follows runs in the task group of `run`.
 
     async def _sync(self, key: ResourceKey) -> None:
-        """Has the upstream agree with what is wanted now, and those who watch told of what may have gone unheard."""
+        """Makes the upstream agree with what is wanted now, and tells watchers where updates may have been missed."""
         subscription = self._subscriptions.get(key)
         if subscription is None:
             return
@@ -340,14 +343,14 @@ class ResourceSubscriptions(Component):
         self._happened(key, SubscriptionEvent.AGREED)
         if subscription.state is SubscriptionState.MADE:
             subscription.failures = 0
-            # What was read before may have changed since, unheard.
+            # What was read before may have changed since, unreported.
             self._invalidate(key)
             if subscription.gap:
-                # Sent before the push channel was restored: whether it was heard is not known.
+                # Sent before the push channel was restored: the upstream may not have received it.
                 self._happened(key, SubscriptionEvent.CHANNEL_RESTORED)
 
     def _refused(self, key: ResourceKey, subscription: UpstreamSubscription, refusal: Failed) -> None:
-        """A newcomer takes the refusal for its answer and goes; for those who watched before, it is tried again."""
+        """Passes the refusal to new watchers, which leave; for earlier watchers, the request is tried again."""
         self._happened(key, SubscriptionEvent.REFUSED)
         if subscription.state is not SubscriptionState.REFUSED:
             return

@@ -1,6 +1,7 @@
 """One subscription of the gateway at an upstream, however many clients watch the resource: a state machine.
 
-`TRANSITIONS` has all of it; `resources` feeds it what happens, and sends what it calls for. Sends nothing itself.
+`TRANSITIONS` is the whole table; `resources` feeds it events, and sends the requests that a state calls for. Sends
+nothing itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mcproxy.call.calls import Failed
 
 
 class SubscriptionState(Enum):
-    """What the upstream was asked, and what it is known to do."""
+    """What the upstream was asked for, and what it is known to report."""
 
     WANTED = "clients watch the resource, and the upstream is to be asked"
     CONNECTING = "the upstream is being asked by the request that makes the link"
@@ -28,7 +29,7 @@ class SubscriptionState(Enum):
 
 
 class SubscriptionEvent(Enum):
-    """What happens to a subscription."""
+    """An event in the life of a subscription."""
 
     SENT = "the upstream is asked over a link that is up"
     SENT_UNCONNECTED = "the upstream is asked, and the request makes the link"
@@ -47,7 +48,7 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
     _S.WANTED: {
         _E.SENT: _S.ASKED,
         _E.SENT_UNCONNECTED: _S.CONNECTING,
-        _E.AGREED: _S.WANTED,  # the answer is that of a link which is gone
+        _E.AGREED: _S.WANTED,  # the answer of a link that is gone since
         _E.REFUSED: _S.WANTED,
         _E.LINK_UP: _S.WANTED,
         _E.LINK_LOST: _S.WANTED,
@@ -56,7 +57,7 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
     },
     _S.CONNECTING: {
         _E.AGREED: _S.WANTED,
-        _E.REFUSED: _S.WANTED,  # there is no link; its owner's next call makes one
+        _E.REFUSED: _S.WANTED,  # no link; its owner's next call makes one
         _E.LINK_UP: _S.ASKED,
         _E.LINK_LOST: _S.WANTED,
         _E.CHANNEL_RESTORED: _S.CONNECTING,
@@ -116,10 +117,10 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
 }
 
 TO_ASK: Final = frozenset(state for state, row in TRANSITIONS.items() if SubscriptionEvent.SENT in row)
-"""States in which the upstream is to be asked."""
+"""States in which a request to the upstream is due."""
 
 HELD: Final = frozenset({SubscriptionState.MADE, SubscriptionState.DOUBTFUL, SubscriptionState.UNWANTED})
-"""States in which the upstream is taken to report updates."""
+"""States in which the upstream is assumed to report updates."""
 
 
 class UpstreamSubscription:
@@ -130,12 +131,12 @@ class UpstreamSubscription:
     def __init__(self) -> None:
         self.state = SubscriptionState.WANTED
         self.gap = False
-        """Whether updates may have gone unheard, so that those who watch are to be told of one."""
+        """Whether updates may have been missed, of which watchers have yet to be told."""
         self.failures = 0
         """How often in a row the upstream refused."""
         self.refusal: Failed | None = None
-        """Its last answer, where that was a refusal."""
+        """The upstream's last answer, if it was a refusal."""
 
     def move(self, event: SubscriptionEvent) -> None:
-        """Takes an event. Raises KeyError for one that cannot happen in this state."""
+        """Applies an event. Raises KeyError for one that cannot happen in the current state."""
         self.state = TRANSITIONS[self.state][event]

@@ -1,4 +1,4 @@
-"""Tells clients of updates of resources: those who watch one, in the names that each of them reads.
+"""Tells clients of updates of resources that they watch, in each client's own names.
 
 Asks upstreams for nothing, and keeps nothing.
 """
@@ -37,7 +37,7 @@ class ResourceUpdates(Component):
         self._now = now
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Tells of an update that came over a link. Never blocks."""
+        """Tells watchers of an update that was reported over a link. Never blocks."""
         if isinstance(event, UpstreamChanged) and isinstance(event.change, ResourceUpdated):
             self._tell(LinkKey(event.upstream, event.owner), event.change)
 
@@ -55,7 +55,7 @@ class ResourceUpdates(Component):
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
     def _tell_all(self, key: ResourceKey, update: ResourceUpdated) -> None:
-        """Tells all who watch a resource; who may hear it is asked once for each endpoint and principal."""
+        """Tells all watchers of a resource; the policy is asked once for each endpoint and principal."""
         itself = _is_itself(key, update.uri)
         # By identity: all that is told apart so is kept for as long as this takes.
         heard: dict[tuple[str, int, str], ResourceUpdated | None] = {}
@@ -98,19 +98,19 @@ class ResourceUpdates(Component):
         return bool(readers)
 
     def takes_subscriptions(self, link: LinkKey) -> bool:
-        """False where the server is known to offer none: it is asked for none, and may report updates all the same."""
+        """False where the server is known to offer no subscriptions; it may report updates all the same."""
         identity = self._catalogue.known.identity(link)
         return identity is None or reports_updates(identity.capabilities)
 
     def tell_of_gap(self, key: ResourceKey) -> None:
-        """Tells all who watch a resource that it may have changed unheard, but for those who may not read it by now."""
+        """Tells watchers of a resource that it may have changed unreported, except those who may not read it now."""
         for listener, client_uri in self._watchers.watchers_of(key):
             if self._catalogue.may_read(listener.caller, key.link.upstream, key.uri):
                 self._listeners.signal(listener, key.link.upstream, _update(client_uri, {}))
 
 
 def _is_itself(key: ResourceKey, uri: str) -> bool:
-    """Whether watchers are told their own URI: the update is of the resource itself, or its URI too long to pass on."""
+    """Whether watchers are told their own URI: for the very resource, or for a URI too long to pass on."""
     return uri == key.uri or len(uri) > MAX_URI or canonical(uri) == canonical(key.uri)
 
 

@@ -1,7 +1,7 @@
 """Which client watches which resource, over which link, and under which URI of its own. Plain state: sends nothing.
 
-A client subscribes with a URI, by which it unsubscribes; a reload may change the URI that it knows the resource by,
-which is the one that it is told of.
+A client unsubscribes by the URI that it subscribed with. A reload may change the URI under which it can read the
+resource; it is told of updates under that URI.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 
 
 class Usage(msgspec.Struct):
-    """What the clients of one principal watch together."""
+    """The subscriptions of all clients of one principal."""
 
     subscriptions: int = 0
     size: int = 0
-    """Bytes of the URIs."""
+    """Bytes of their URIs."""
 
 
 class Watchers:
-    """`is_client` says whose subscriptions are charged to their principal: not those of the gateway's own cache."""
+    """Subscriptions of listeners for which `is_client` is true count for their principal; the cache's own do not."""
 
     def __init__(self, is_client: Callable[[Listener], bool] = lambda listener: True) -> None:
         self._is_client = is_client
         self._charged: dict[Listener, str] = {}
-        """The account of the principal of each client that watches anything."""
+        """The account of the principal of each client with a subscription."""
         self._usage: dict[str, Usage] = {}
         self._watched: dict[LinkKey, dict[str, dict[tuple[Listener, str], str]]] = {}
-        """By link and upstream's URI, each listener with the URI that it subscribed with: the URI that it is told."""
+        """By link and upstream's URI: each listener, with the URI it subscribed with and the URI it is told."""
         self._held: dict[Listener, dict[tuple[ResourceKey, str], None]] = {}
         self._by_canonical: dict[ResourceKey, dict[ResourceKey, None]] = {}
-        """The resources that are watched, by their canonical URI."""
+        """The watched resources by their canonical URI."""
 
     def __contains__(self, key: ResourceKey) -> bool:
         return key.uri in self._watched.get(key.link, {})
 
     def held(self, listener: Listener) -> list[tuple[ResourceKey, str]]:
-        """What a listener watches, and the URIs that it subscribed with."""
+        """The resources that a listener watches, and the URIs that it subscribed with."""
         return list(self._held.get(listener, ()))
 
     def holds(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
-        """Whether a listener has subscribed to a resource with that URI."""
+        """Whether a listener subscribed to a resource with that URI."""
         return (key, uri) in self._held.get(listener, ())
 
     def count(self, listener: Listener) -> int:
-        """How many subscriptions a listener holds."""
+        """The number of a listener's subscriptions."""
         return len(self._held.get(listener, ()))
 
     def usage(self, account: str) -> Usage:
-        """What the clients of a principal, by its account, watch together."""
+        """The subscriptions of a principal's clients, by its account."""
         return self._usage.get(account) or Usage()
 
     def told_uri(self, key: ResourceKey, listener: Listener, uri: str) -> str:
-        """The URI that a listener is told, which subscribed with `uri`."""
+        """The URI told to a listener that subscribed with `uri`."""
         return self._watched[key.link][key.uri][listener, uri]
 
     def tell(self, key: ResourceKey, listener: Listener, uri: str, told_uri: str) -> None:
-        """Has a listener that subscribed with `uri` told another URI from now on."""
+        """From now on tells a listener that subscribed with `uri` another URI."""
         self._watched[key.link][key.uri][listener, uri] = told_uri
 
     def add(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
-        """False where the listener watches the resource under that URI already."""
+        """Adds a subscription. Returns False if the listener has it already."""
         watchers = self._watched.setdefault(key.link, {}).setdefault(key.uri, {})
         if (listener, uri) in watchers:
             return False
@@ -78,7 +78,7 @@ class Watchers:
         return True
 
     def remove(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
-        """Whether that was the last to watch the resource."""
+        """Removes a subscription. Returns whether it was the last to the resource."""
         watchers = self._watched.get(key.link, {}).get(key.uri, {})
         if (listener, uri) not in watchers:
             return False
@@ -94,7 +94,7 @@ class Watchers:
         return not watchers
 
     def watchers_of(self, key: ResourceKey) -> list[tuple[Listener, str]]:
-        """Each listener to a resource, with the URI by which it is to be told of it."""
+        """Each listener to a resource, with the URI that it is told."""
         watches = self._watched.get(key.link, {}).get(key.uri, {})
         return [(listener, told_uri) for (listener, _), told_uri in watches.items()]
 
@@ -134,7 +134,7 @@ class Watchers:
             del self._usage[account]
 
     def _forget(self, key: ResourceKey) -> None:
-        """Lets go of a resource that no listener watches any more."""
+        """Forgets a resource that no listener watches any more."""
         del self._watched[key.link][key.uri]
         if not self._watched[key.link]:
             del self._watched[key.link]

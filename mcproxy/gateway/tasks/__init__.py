@@ -1,1 +1,1 @@
-"""Tasks: work that outlives its call, in the ids that its client knows."""
+"""Tasks: work that outlives its call, under ids that its client knows."""

@@ -1,7 +1,7 @@
 """Answers `tasks/list` (2025-11-25, tasks): from the lists of all upstreams, the tasks that are the caller's own.
 
-Over a shared link an upstream lists all callers' tasks; each caller is shown only those that it is known to have
-(`registry`). Fetched afresh each time; an upstream that fails is left out.
+Over a shared link an upstream lists the tasks of all callers; each caller is shown only its own (`registry`). Lists are
+fetched each time; an upstream that fails is left out.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _TASKS: Final[Paged] = _Tasks()
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """`id` is the caller's."""
+    """`id` is the caller's id."""
 
     id: str
     task: Params
 
 
 class TaskLists:
-    """Answers `tasks/list`, which the stateless era has no more; keeps nothing between calls."""
+    """Answers `tasks/list`, which the stateless era no longer has; keeps nothing between calls."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class TaskLists:
         ]
 
     def _page(self, call: Call, listed: list[_Listed]) -> Params:
-        """The cursor of a page is the last id of the one before: ids are sealed, and for this caller alone."""
+        """One page. Its cursor is the last id of the previous page: ids are sealed for this caller alone."""
         start, size = _start(call, listed), self._proxy.naming.page_size
         page = listed[start : start + size]
         members: dict[str, object] = {_TASKS.member: [entry.task for entry in page]}

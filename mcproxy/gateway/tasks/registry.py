@@ -13,34 +13,34 @@ from mcproxy.gateway.resolving.task_ids import Task
 
 
 class TaskRegistry:
-    """At most `most` of one listener; the oldest give way."""
+    """At most `most` tasks of one listener; the oldest give way."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._held: dict[Listener, dict[Task, None]] = {}
         self._holders: dict[Task, dict[Listener, Task]] = {}
-        """With each holder's own, which says of which tool it is."""
+        """The tasks of each holder, with the tool that each came from."""
 
     def holders(self, task: Task) -> dict[Listener, Task]:
-        """Each with the task as it was added."""
+        """Each holder, with the task as it was added."""
         return dict(self._holders.get(task, {}))
 
     def of(self, listener: Listener) -> list[Task]:
-        """The tasks that a listener holds, the one added longest ago first."""
+        """A listener's tasks, oldest first."""
         return list(self._held.get(listener, ()))
 
     def over(self, link: LinkKey) -> frozenset[str]:
-        """The ids of all that is held of a link's tasks."""
+        """The ids of all tasks that are held of a link."""
         return frozenset(task.id for task in self._holders if task.link == link)
 
     def find(self, caller: Caller, listener: Listener | None, task: Task) -> Task | None:
-        """The task as `caller`, whose listener this is, has it; None where it does not."""
+        """The task as `caller`, whose listener this is, holds it; None if it does not."""
         holders = self._holders.get(task, {}).items()
         held = (held for holder, held in holders if holder is listener or _same(holder.caller, caller))
         return next(held, None)
 
     def add(self, listener: Listener, task: Task) -> None:
-        """Has a listener hold a task; over `most` of them it lets go of the one added longest ago."""
+        """Adds a task to a listener's; beyond `most`, its oldest is dropped."""
         held = self._held.setdefault(listener, {})
         held.pop(task, None)
         held[task] = None
@@ -49,12 +49,12 @@ class TaskRegistry:
             self._let_go(listener, next(iter(held)))
 
     def discard(self, listener: Listener, task: Task) -> None:
-        """Has a listener let go of a task. Idempotent."""
+        """Removes a task from a listener's. Idempotent."""
         if task in self._held.get(listener, {}):
             self._let_go(listener, task)
 
     def drop(self, listener: Listener) -> None:
-        """Has a listener let go of all its tasks. Idempotent."""
+        """Removes all tasks of a listener. Idempotent."""
         for task in list(self._held.get(listener, ())):
             self._let_go(listener, task)
         self._held.pop(listener, None)

@@ -1,8 +1,8 @@
 """Passes on calls about tasks, calls that become tasks, and changes of tasks, by clients' ids (`task_ids`).
 
-Tasks pass where client and upstream have the same kind of them (`protocol.tasks`). For a client that has another kind
-or none, a tool that must be called as a task is, and its result is waited for here. To reach a task takes no more than
-its id; which sessions know it is kept (`registry`), to tell them of changes and list it to them.
+Tasks pass where client and upstream have the same kind of tasks (`protocol.tasks`). For other clients, a tool that must
+be called as a task is called as one here, and its result awaited. A task is found by its id alone; `registry` keeps
+which sessions know it, to tell them of changes and list it to them.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ class TaskRelay(Component):
                 pass
 
     def _tell(self, link: LinkKey, change: TaskChanged) -> None:
-        """Passes a task's new state to the sessions that know the task, each in its own id, and to no other."""
+        """Passes a task's new state to the sessions that know the task, each under its own id, and to no other."""
         for listener, task in self._registry.holders(Task(link, change.id)).items():
             caller = listener.caller
             if not self._ids.reaches(caller, task):
                 continue
             state = self._states.told(task, caller, change.params)
             if RESULT in change.params and RESULT not in state:
-                continue  # Its client asks for it, as it has to be able to: it "MUST NOT rely" on being told.
+                continue  # Its client polls for it: clients "MUST NOT rely" on notifications.
             told = TaskChanged(self._ids.seal(task, caller), change.method, state)
             self._listeners.signal(listener, link.upstream, told)
 
     def call(self, target: Target, call: Call) -> Awaitable[Outcome]:
-        """The outcome of a call that may be about a task, or may become one. Raises McpError."""
+        """The outcome of a call that is about a task, or may become one. Raises McpError."""
         row, route = call.row, target.route
         if route is None or not row.deferrable:
             about_task = row.subject is Subject.TASK
@@ -115,7 +115,7 @@ class TaskRelay(Component):
         return self._noted(link, call, tool, await self._send(target, self._named(link, call, tool)))
 
     def _without_tasks(self, target: Target, route: ExposedRoute, call: Call) -> Awaitable[Outcome]:
-        """For a client and an upstream that have no tasks in common."""
+        """The outcome for a client and an upstream that have no kind of tasks in common."""
         wished = TASK in call.params
         if wished and CAPABILITY in self._catalogue.view(call.caller).capabilities:
             # tasks, Tool-Level Negotiation: "Servers SHOULD return a -32601 ... error if a client attempts to do so".
@@ -123,12 +123,12 @@ class TaskRelay(Component):
         if route.shown.task_support is Support.REQUIRED and self._takes_tool_calls(target, call):
             return _awaited(target, call, self._send)
         if wished:
-            # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
+            # tasks, Task Support and Handling: a receiver that declares no tasks ignores a request's `task` member.
             target = replace(target, params={key: value for key, value in target.params.items() if key != TASK})
         return self._send(target, call)
 
     def _noted(self, link: LinkKey, call: Call, tool: str, outcome: Outcome) -> Outcome:
-        """`outcome`; where it describes a task that was made, in the caller's id of it."""
+        """`outcome`; if it describes a new task, with the caller's id for the task."""
         kind = dialect(call.caller.version)
         assert kind is not None
         id = _created(kind, outcome)
@@ -147,7 +147,7 @@ class TaskRelay(Component):
         return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
 
     def _named(self, link: LinkKey, call: Call, tool: str) -> Call:
-        """`call` with a client that translates the ids of tasks: to the caller's outward, to the upstream's back."""
+        """`call` with a client that translates task ids: the caller's ids outward, the upstream's ids back."""
 
         def own(id: str) -> str:
             task = self._ids.open(id, call.caller)
@@ -158,7 +158,7 @@ class TaskRelay(Component):
 
 
 class TaskClient(msgspec.Struct, frozen=True):
-    """The way back during a call about a task: what is told and asked belongs to the task, and so do the answers."""
+    """The way back during a call about a task: notifications, questions and answers belong to the task."""
 
     client: Client
     outward: Callable[[Params], Params]
@@ -173,7 +173,10 @@ class TaskClient(msgspec.Struct, frozen=True):
 
 
 async def _awaited(target: Target, call: Call, send: SendToUpstream) -> Outcome:
-    """Calls a tool as a task for a client that has no tasks; its outcome is the task's, which is cancelled with it."""
+    """Calls a tool as a task for a client without tasks; the outcome is the task's.
+
+    Cancelling this cancels the task.
+    """
     outcome = await send(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), call)
     id = _created(Dialect.CORE, outcome)
     if id is None:

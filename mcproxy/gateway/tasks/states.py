@@ -1,7 +1,7 @@
 """States of tasks as callers are told of them unasked: entries of `tasks/list`, and notifications. Sends nothing.
 
-The one way past the stages of the pipeline that judge results of tools (`hooks`) and limit them (`results`): a result
-that one of them has to see first is left out here, and comes with a call about its task alone.
+States do not pass the pipeline's stages that judge results of tools (`hooks`) and limit them (`results`). So a result
+that one of these has to see first is left out of states, and is given only by a call about its task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITH_URIS: Final = frozenset({RESULT, INPUT_REQUESTS, META})
 """The members of a state that may hold URIs."""
 
 Withholds = Callable[[Caller, Task, Raw], bool]
-"""Whether a task's result may go to a caller in the outcome of a call alone."""
+"""Whether a task's result may reach its caller only as the outcome of a call."""
 
 
 class TaskStates:
@@ -36,7 +36,7 @@ class TaskStates:
         self._withholds = withholds
 
     def told(self, task: Task, caller: Caller, state: Params) -> Params:
-        """A state in the caller's names, without the result that has to come by a call."""
+        """A state in the caller's names, without a result that only a call may give."""
         if RESULT in state and self._withholds(caller, task, state[RESULT]):
             state = {name: member for name, member in state.items() if name != RESULT}
         state = self._ids.rewriter(task.link, caller, task.tool).task(state)

@@ -1,8 +1,8 @@
 """Subscriptions to tasks (tasks extension, `subscriptions/listen`): what each upstream is asked to report.
 
-A client is agreed to hear of the tasks that are its own and that their upstream tells of; all else is left out, like
-what does not exist. An upstream is given all that its clients listen for, one request at a time. What changes while
-it is away goes unheard: clients "MUST NOT rely" on being told.
+A client's subscription covers its own tasks that their upstream reports on; others are left out of it like unknown
+ones. An upstream is sent all that its clients listen for, one request at a time. Changes while it is down go
+unreported: clients "MUST NOT rely" on notifications.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class TaskSubscriptions(Component):
-    """The tasks that stateless clients listen for, and what upstreams agreed to report of them."""
+    """The tasks that stateless clients listen for, and those that upstreams agreed to report on."""
 
     goes_by = frozenset({"proxy"})
     heeds = LINK_EVENTS
@@ -54,7 +54,7 @@ class TaskSubscriptions(Component):
         self._upstreams = upstreams
         self._timeouts = timeouts
         self._agreed: dict[LinkKey, frozenset[str]] = {}
-        """The tasks that each upstream agreed to report, by its own ids."""
+        """The tasks that each upstream agreed to report on, by its own ids."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -65,7 +65,10 @@ class TaskSubscriptions(Component):
         await self._syncs.run()
 
     async def listen(self, call: Call) -> Outcome:
-        """Answers with the part of a filter that is agreed to, once upstreams have; who is away agrees for later."""
+        """The part of a filter that is agreed to, once upstreams answered.
+
+        An upstream that is down is asked when it is up again.
+        """
         listener, tasks = call.listener, self._own(call)
         if listener is None or listener not in self._listeners:
             raise McpError(INVALID_REQUEST, "this client has no stream on which it could hear of tasks")
@@ -78,7 +81,7 @@ class TaskSubscriptions(Component):
         return Complete(listening_for(agreed))
 
     def leave(self, listener: Listener) -> None:
-        """Ends all that a listener held."""
+        """Ends all subscriptions of a listener."""
         links = {task.link for task in self._registry.of(listener)}
         self._registry.drop(listener)
         for link in links:
@@ -97,7 +100,7 @@ class TaskSubscriptions(Component):
                 pass
 
     def _own(self, call: Call) -> dict[str, Task]:
-        """Those of the named tasks that are the caller's, in the one spelling in which it will hear of them."""
+        """The named tasks that are the caller's, under the one spelling of the id that its notifications will have."""
         try:
             named = listened(call.params)
         except InvalidMessage as error:
@@ -128,7 +131,7 @@ class TaskSubscriptions(Component):
             self._agreed[link] = wanted & (_named(outcome) if isinstance(outcome, Complete) else agreed)
 
     async def _asked(self, link: LinkKey, ids: frozenset[str]) -> Outcome | None:
-        """None where no answer came in time."""
+        """The upstream's answer to the filter; None if none came in time."""
         upstream = self._upstreams.get(link.upstream)
         if upstream is None:
             return None
