@@ -65,7 +65,7 @@ def test_a_path_is_written_with_dots_and_quoted_where_it_must_be() -> None:
     [
         ("a.yaml", "a: [1\nb: 2", "a.yaml:2:2: is not valid YAML"),
         ("a.yaml", "a: b: c", "a.yaml:1:5: is not valid YAML"),
-        ("a.yaml", "a: \x00", "a.yaml: is not valid YAML"),
+        ("a.yaml", "a: 1\nb: \x00", "a.yaml:2:4: is not valid YAML: the character U+0000 has no place here"),
         ("a.yaml", "? [a, b]\n: 1", "a.yaml:1:3: a key must be plain text"),
         ("a.yaml", "proxy: !!python/object:os.system x", "a.yaml:1:1: proxy: unknown tag"),
         ("a.json", '{"a": 1', 'a.json:1:8: is not valid JSON: expected "," or "}"'),
@@ -81,6 +81,29 @@ def test_a_path_is_written_with_dots_and_quoted_where_it_must_be() -> None:
 def test_a_file_that_cannot_be_parsed_is_refused_with_its_place(name: str, text: str, expected: str) -> None:
     (problem,) = problems(text, name)
     assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tools: [*]", "1:10: is not valid YAML: * begins a reference to an anchor: quote the text"),
+        ("tools: *all", "1:8: is not valid YAML: *all refers to an anchor, &all, that is not above: quote it"),
+        ("args: [-y, @scope/package]", "1:12: is not valid YAML: no text may begin with @: quote it"),
+        ("a: &", "is not valid YAML: & begins the name of an anchor: quote the text"),
+        ('a: "uvx\nb: 1\n', "3:1: is not valid YAML: a quotation mark that is never closed (begun in line 1)"),
+        (r'a: "C:\Users"', r"1:9: is not valid YAML: within double quotes \ is an escape: use single ones"),
+        ("a: {}\n---\nb: {}", "2:1: is not valid YAML: a second document begins here: keep one"),
+        ("a: - b", "1:4: is not valid YAML: a list cannot begin behind its key: write `-` in a line of its own"),
+        ("a: 'b' c", "1:8: is not valid YAML: something behind the end of a value: quote the whole of it"),
+        ('"a": "b",\n"c": "d"', "1:9: is not valid YAML: something behind the end of a value"),
+        ("a: ]", "1:4: is not valid YAML: a ] where a value should be"),
+        ("a: 1\n b: 2", "2:3: is not valid YAML: a colon where no key can be"),
+        ("a:\n  b: 1\n c: 2", "3:2: is not valid YAML: the line is indented like none of the lines above"),
+    ],
+)
+def test_r87_what_is_no_yaml_is_told_with_its_cause_and_remedy(text: str, expected: str) -> None:
+    (problem,) = problems(text, "a.yaml")
+    assert expected in problem
 
 
 @pytest.mark.parametrize("name", ["a.yaml", "a.json"])

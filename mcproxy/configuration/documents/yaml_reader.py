@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -18,8 +19,12 @@ def read_yaml(text: str, file: str) -> Node:
     except yaml.MarkedYAMLError as error:
         place = _yaml_place(error.problem_mark) if error.problem_mark else None
         fail(file, f"is not valid YAML: {_yaml_reason(error)}", place)
-    except (yaml.YAMLError, RecursionError) as error:
-        fail(file, f"is not valid YAML: {_first_line(error)}", None)
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position].splitlines() or [""]
+        place = Place(len(before), len(before[-1]) + 1)
+        fail(file, f"is not valid YAML: the character U+{error.character:04X} has no place here", place)
+    except RecursionError:
+        fail(file, "is not valid YAML: it is nested too deeply", None)
     if root is None:
         return Node({})
     reader = _Yaml(file)
@@ -33,33 +38,37 @@ def _yaml_place(mark: yaml.Mark) -> Place:
     return Place(mark.line + 1, mark.column + 1)
 
 
+_BEHIND: Final = "something behind the end of a value: quote the whole of it, or remove what is too much"
 _YAML_REASONS: Final = (
-    ("found character '\\t'", "a tab, where only spaces may indent"),
+    (r"found character '\\t'", "a tab, where only spaces may indent"),
+    (r"found character '(.)' that cannot start", "no text may begin with {0}: quote it"),
+    (r"mapping values are not allowed", "a colon where no key can be: quote the text, or correct the indentation"),
+    (r"sequence entries are not allowed", "a list cannot begin behind its key: write `-` in a line of its own"),
+    (r"could not find expected ':'", "a key without a colon behind it"),
+    (r"quoted scalar: found unexpected end", "a quotation mark that is never closed"),
     (
-        "mapping values are not allowed",
-        "a colon where no key can be: quote the text, or correct the indentation",
+        r"quoted scalar: (?:expected escape|found unknown escape)",
+        "within double quotes \\ is an escape: use single ones",
     ),
-    ("could not find expected ':'", "a key without a colon behind it"),
-    (
-        "expected <block end>",
-        "the line is indented like none of the lines above that it could belong to",
-    ),
+    (r"scanning an alias", "* begins a reference to an anchor: quote the text"),
+    (r"found undefined alias '(.*)'", "*{0} refers to an anchor, &{0}, that is not above: quote it if it is a text"),
+    (r"scanning an anchor", "& begins the name of an anchor: quote the text"),
+    (r"but found another document", "a second document begins here: keep one"),
+    (r"expected the node content, but found '([\]},])'", "a {0} where a value should be"),
+    (r"expected '?<(?:block end|document start)>'?, but found '(?:<scalar>|[,\]}])'", _BEHIND),
+    (r"expected <block end>", "the line is indented like none of the lines above that it could belong to"),
 )
-"""Beginnings of PyYAML's sentences, and what to say in their place."""
+"""What PyYAML says (its context and its problem), and what to say in its place."""
 
 
 def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
-    said = str(error.problem or error.context)
-    reason = next((plain for beginning, plain in _YAML_REASONS if said.startswith(beginning)), None)
-    if reason is not None:
-        return reason
+    said = f"{error.context or ''}: {error.problem or ''}"
     begun, mark = error.context_mark, error.problem_mark
     since = f" (begun in line {begun.line + 1})" if begun and mark and begun.line != mark.line else ""
-    return said.replace("'<stream end>'", "the end of the file") + since
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    for pattern, plain in _YAML_REASONS:
+        if found := re.search(pattern, said, re.DOTALL):
+            return plain.format(*found.groups()) + (since if "quoted scalar" in pattern else "")
+    return str(error.problem or error.context).replace("'<stream end>'", "the end of the file") + since
 
 
 _YAML: Final = "tag:yaml.org,2002:"
