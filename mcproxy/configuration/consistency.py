@@ -25,6 +25,10 @@ _LOOPBACK_NAMES: Final = {"localhost": "127.0.0.1"}
 _COMMAND_LINE: Final = re.compile(r"\s*(?:[^\s/\\]+\s+\S.*|\S+\s+-.*)", re.DOTALL)
 """A name without a folder and something behind it, or anything with an option behind it."""
 
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NO_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Of RFC 9110, sections 5.1 and 5.5."""
+
 
 def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
     """Settings that could let callers or operators in by mistake: each key, and a sentence that goes on from it."""
@@ -119,6 +123,9 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["headers_command"], "and credentials.forward exclude each other: keep one"
             if (fault := _url_fault(keys["url"].text)) is not None:
                 yield keys["url"], fault
+            for name, node in keys.get("headers", Node({})).members.items():
+                if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(node.text):
+                    yield node, "can be no header: a line break in its value, or a space or colon in its name"
 
 
 def _is_given(keys: Mapping[str, Node], key: str) -> bool:

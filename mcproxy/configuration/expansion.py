@@ -23,7 +23,7 @@ CALLER: Final = "caller."
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Largest size of a file named by `${file:...}` or `envFile`."""
 
-_REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<body>[^{}]*)\}")
+_REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<body>[^{}]*)\}|(?P<open>\$\{)")
 HOST_REFERENCE: Final = re.compile(
     r"\$\{(?P<body>(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?|input:[^{}]+|pathSeparator|/)\}"
 )
@@ -112,6 +112,8 @@ class Expansion:
         groups = match.groupdict()
         if groups.get("escape"):
             return "${"
+        if groups.get("open"):
+            raise Missing("a ${ without its }, or with another brace before it; write $${ for a literal ${")
         if bare := groups.get("bare"):
             return self._variable(bare, None)
         if groups["body"].startswith(CALLER):

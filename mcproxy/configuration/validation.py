@@ -223,8 +223,15 @@ class Validator(msgspec.Struct, frozen=True):
                 elif not isinstance(server.value, dict):
                     self._problem(server, "should be a mapping with a command or a url")
                 else:
+                    self._warn_of_ignored(server)
                     servers[name] = self._expanded(translation.translate(server))
         return servers
+
+    def _warn_of_ignored(self, server: Node) -> None:
+        """In a file of ours, a host's key without a meaning here is probably a mistake."""
+        for key, node in server.members.items():
+            if key in translation.LEFT_OUT and not self.expansion.host_file:
+                self._warn(node, f"has no effect here: {translation.LEFT_OUT[key]}")
 
     def _expanded(self, server: Node) -> Node:
         # A disabled server may lack the variables that it needs to run.
@@ -316,7 +323,7 @@ class Validator(msgspec.Struct, frozen=True):
                     self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
                 else:
                     whole = (*node.path, *path)
-                    self._problem(found, _sentence(detail) + _remedy(whole), whole)
+                    self._problem(found, _sentence(detail, model, path) + _remedy(whole), whole)
             return None
 
     def _problem(self, node: Node, sentence: str, path: Path | None = None) -> None:
@@ -376,11 +383,17 @@ def _sections(annotation: object) -> Iterator[type[BaseModel]]:
         yield from _sections(argument)
 
 
-def _keys(model: type[BaseModel], path: Path) -> Collection[str]:
-    """The keys allowed at `path` of a model."""
+def _section_at(model: type[BaseModel], path: Path) -> type[BaseModel]:
+    """The section at `path` of a model."""
     for key in path:
         if key in model.model_fields:
             model = next(_sections(model.model_fields[str(key)].annotation), model)
+    return model
+
+
+def _keys(model: type[BaseModel], path: Path) -> Collection[str]:
+    """The keys allowed at `path` of a model."""
+    model = _section_at(model, path)
     return {*model.model_fields, *translation.KEYS} if model is UpstreamSettings else list(model.model_fields)
 
 
@@ -389,10 +402,16 @@ def _unknown_key(key: str, known: Collection[str]) -> str:
     nearest = difflib.get_close_matches(key.lower(), spelt, n=1)
     if nearest:
         return f'unknown key; did you mean "{spelt[nearest[0]]}"?'
-    return f"unknown key; known keys: {', '.join(known)}"
+    return f"unknown key; known keys: {', '.join(sorted(known))}"
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _typical_key(model: type[BaseModel], path: Path) -> str:
+    """A key of the section at `path`: one that it requires, if any."""
+    fields = _section_at(model, path).model_fields
+    return next((name for name, field in fields.items() if field.is_required()), next(iter(fields)))
+
+
+def _sentence(detail: ErrorDetails, model: type[BaseModel], path: Path) -> str:
     """pydantic's message in terms of the file. It names the rule alone, never the value."""
     context = detail.get("ctx", {})
     match detail["type"]:
@@ -400,14 +419,20 @@ def _sentence(detail: ErrorDetails) -> str:
             return "is required"
         case "tuple_type":
             return "should be a list, such as [one, two]"
-        case "dict_type" | "model_type" | "model_attributes_type":
+        case "dict_type":
             return "should be a mapping, such as {key: value}"
+        case "model_type" | "model_attributes_type":
+            return f"should be a mapping, such as {{{_typical_key(model, path)}: ...}}"
         case "int_type" | "int_parsing" | "int_from_float":
             return "should be a whole number"
         case "bool_type" | "bool_parsing":
             return "should be true or false"
+        case "string_type":
+            return "should be a text"
         case "less_than_equal":
             return f"should be at most {context['le']:g}"
+        case "greater_than_equal":
+            return f"should be at least {context['ge']:g}"
         case "value_error":
             return detail["msg"].removeprefix("Value error, ")
         case _:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.configuration.reading import SENTINEL, configure, problems, upstream
 
 
@@ -48,6 +50,12 @@ def test_what_refers_to_the_caller_is_left_for_each_call_and_is_for_arguments_al
     assert only.tools.overrides["roll"].arguments["path"].value == "/srv/${caller.name}"
     (problem,) = problems(tmp_path, "mcpServers: {x: {command: x, args: ['${caller.name}']}}")
     assert "args.0: ${caller.name} is of each call" in problem
+
+
+@pytest.mark.parametrize("text", ["${HOME", "a ${B:-{}}", "x${"])
+def test_r87_a_reference_that_is_never_closed_is_told(tmp_path: Path, text: str) -> None:
+    (problem,) = problems(tmp_path, f"mcpServers: {{s: {{command: '{text}'}}}}")
+    assert "s.command: a ${ without its }, or with another brace before it; write $${ for a literal ${" in problem
 
 
 def test_a_disabled_server_may_lack_its_variables(tmp_path: Path) -> None:

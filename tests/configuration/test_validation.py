@@ -134,8 +134,12 @@ def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
         ("{command: x, tools: {overrides: {t: {arguments: {a: {value: 1, rename: b}}}}}}", "is of no use"),
         ("{command: x, type: carrier-pigeon}", "should be 'auto', 'stdio', 'http' or 'sse'"),
         ("{command: x, args: one}", "should be a list"),
-        ("{command: x, timeouts: 3}", "should be a mapping"),
+        ("{command: x, timeouts: 3}", "should be a mapping, such as {connect: ...}"),
         ("{command: x, prefix: A_b}", "should match pattern"),
+        ("{command: x, prefix: [a]}", "should be a text"),
+        ("{command: x, idle_stop: -1}", "should be at least 0"),
+        ("{url: 'http://x', headers: {'X Key': a}}", "can be no header"),
+        ("{url: 'http://x', headers: {X-Key: \"a\\nb\"}}", "can be no header"),
         ("x", "should be a mapping with a command or a url"),
     ],
 )
@@ -363,6 +367,10 @@ def test_r50_what_is_wrong_with_a_policy_or_an_endpoint_is_told_with_its_line(
             "add it to access.policy.roles, or correct the name",
         ),
         (
+            "access:\n  authentication:\n    oauth:\n      issuers: ['https://a.example']\n",
+            "4:17: access.authentication.oauth.issuers.0: should be a mapping, such as {issuer: ...}",
+        ),
+        (
             "access:\n  limits:\n    rules:\n      all: {burst: 3}\n",
             "4:13: access.limits.rules.all.burst: needs a rate",
         ),
@@ -393,6 +401,20 @@ def test_r87_a_whole_command_line_is_told_where_its_parts_go(tmp_path: Path, com
     assert [str(warning).removeprefix(f"{tmp_path}/") for warning in found] == [
         f"mcproxy.yaml:3:5: mcpServers.x.command: is a whole command line, and no shell reads it: {remedy}"
     ]
+
+
+def test_r50_keys_of_hosts_that_have_no_effect_are_told_of_in_a_file_of_ours(tmp_path: Path) -> None:
+    text = "mcpServers:\n  x:\n    command: x\n    timeout: 60\n    icon: x.png\n"
+    assert [str(warning).removeprefix(f"{tmp_path}/") for warning in configure(tmp_path, text).warnings] == [
+        "mcproxy.yaml:4:5: mcpServers.x.timeout: has no effect here: its unit differs between hosts; "
+        "`timeouts` is the like here"
+    ]
+
+
+def test_unknown_keys_are_told_the_known_ones_in_the_order_of_the_alphabet(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "mcpServers: {s: {command: x, q: 1}}")
+    known = problem.partition("known keys: ")[2].split(", ")
+    assert known == sorted(known)
 
 
 @pytest.mark.parametrize("command", ["npx", "/opt/My App/bin/server", "C:\\Program Files\\x.exe", "./run"])
