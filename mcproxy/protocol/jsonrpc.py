@@ -7,6 +7,7 @@ What lies below passes as the very bytes that came in. A message is either under
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Final, Literal
 
 import msgspec
@@ -96,16 +97,29 @@ Answer = Response | ErrorResponse
 Message = Request | Notification | Answer
 
 
+class Resemblance(Enum):
+    """What a malformed message with an id is most like."""
+
+    ANSWER = "it has a result or an error, and no method"
+    REQUEST = "it has a method"
+    NEITHER = "it has none of the three"
+
+
 class InvalidMessage(Exception):
     """Bytes that are no message: `code` is PARSE_ERROR or INVALID_REQUEST, `id` the sender's where readable."""
 
-    def __init__(self, code: int, reason: str, id: RequestId | None = None, *, is_answer: bool = False) -> None:
-        """`is_answer` says that it has an id and no method, as answers have."""
+    def __init__(self, code: int, reason: str, id: RequestId | None = None, like: Resemblance | None = None) -> None:
+        """`like` is None where there is no id, or nothing says that it is of JSON-RPC at all."""
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.id = id
-        self.is_answer = is_answer
+        self.like = None if id is None else like
+
+    @property
+    def may_be_answer(self) -> bool:
+        """Whether it may be meant as the answer to request `id`: some servers leave out a result that is empty."""
+        return self.like is Resemblance.ANSWER or self.like is Resemblance.NEITHER
 
     def response(self) -> ErrorResponse:
         """The answer to its sender; without an id where that could not be read."""
@@ -139,6 +153,9 @@ class _Envelope(msgspec.Struct):
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 
+
+_ANSWER: Final = Resemblance.ANSWER
+_REQUEST: Final = Resemblance.REQUEST
 
 _plain = msgspec.json.Decoder(_Plain)
 _envelope = msgspec.json.Decoder(_Envelope)
@@ -180,8 +197,7 @@ def _check_members(plain: _Plain) -> None:
         if isinstance(members, dict) and len(members) > MAX_MEMBERS:
             id = None if plain.id is UNSET else plain.id
             sentence = f'the member "{name}" has more than {MAX_MEMBERS} members'
-            is_answer = id is not None and plain.method is UNSET
-            raise InvalidMessage(INVALID_REQUEST, sentence, id, is_answer=is_answer)
+            raise InvalidMessage(INVALID_REQUEST, sentence, id, _ANSWER if plain.method is UNSET else _REQUEST)
 
 
 def _read_closely(data: bytes | Raw) -> Message:
@@ -194,18 +210,21 @@ def _read_closely(data: bytes | Raw) -> Message:
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
         legible = legible_id(bytes(data))
         id = None if legible is None else parse_id(legible)
-        is_answer = id is not None and not reads_as_call(bytes(data))
-        raise InvalidMessage(PARSE_ERROR, fault(data, error), id, is_answer=is_answer) from error
+        like = _REQUEST if reads_as_call(bytes(data)) else _ANSWER
+        raise InvalidMessage(PARSE_ERROR, fault(data, error), id, like) from error
     id = _read_id(envelope.id)
     if envelope.jsonrpc is UNSET or parse_text(envelope.jsonrpc) != VERSION:
-        raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
+        # What has neither of an answer's members may be anything, as a line of a log that is JSON.
+        like = _ANSWER if envelope.method is UNSET and _has_answer(envelope) else None
+        raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id, like)
     if envelope.method is not UNSET:
         return _read_call(envelope, id)
     # Some servers write null for the one of both that they leave out, as JSON-RPC 1.0 wanted it.
     if envelope.error is not UNSET and (envelope.result is UNSET or bytes(envelope.error) != b"null"):
         return ErrorResponse(id, _read_error(envelope.error, id))
     if envelope.result is UNSET:
-        raise InvalidMessage(INVALID_REQUEST, 'a message needs one of "method", "result" and "error"', id)
+        sentence = 'a message needs one of "method", "result" and "error"'
+        raise InvalidMessage(INVALID_REQUEST, sentence, id, Resemblance.NEITHER)
     if id is None:
         raise InvalidMessage(INVALID_REQUEST, "a response needs the id of its request")
     return Response(id, _read_result(envelope.result, id))
@@ -365,6 +384,10 @@ def _parse_member(member: Raw) -> Message | InvalidMessage:
         return invalid
 
 
+def _has_answer(envelope: _Envelope) -> bool:
+    return envelope.result is not UNSET or envelope.error is not UNSET
+
+
 def _read_id(member: Raw | UnsetType) -> RequestId | None:
     if member is UNSET or bytes(member) == b"null":
         return None
@@ -378,15 +401,18 @@ def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notificat
     assert envelope.method is not UNSET
     method = parse_text(envelope.method)
     if method is None:
-        raise InvalidMessage(INVALID_REQUEST, 'the member "method" must be a string', id)
+        sentence = 'the member "method" must be a string'
+        raise InvalidMessage(INVALID_REQUEST, sentence, id, _REQUEST)
     params: Params = {}
     if envelope.params is not UNSET and bytes(envelope.params) != b"null":
         try:
             params = _members(envelope.params)
         except TooMany as error:
-            raise InvalidMessage(INVALID_REQUEST, f'the member "params" {error}', id) from error
+            sentence = f'the member "params" {error}'
+            raise InvalidMessage(INVALID_REQUEST, sentence, id, _REQUEST) from error
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvalidMessage(INVALID_REQUEST, 'the member "params" must be an object', id) from error
+            sentence = 'the member "params" must be an object'
+            raise InvalidMessage(INVALID_REQUEST, sentence, id, _REQUEST) from error
     if envelope.id is UNSET:
         return Notification(method, params)
     if id is None:
@@ -398,9 +424,9 @@ def _read_result(member: Raw, id: RequestId) -> Params:
     try:
         return _members(member)
     except TooMany as reason:
-        raise InvalidMessage(INVALID_REQUEST, f'the member "result" {reason}', id, is_answer=True) from reason
+        raise InvalidMessage(INVALID_REQUEST, f'the member "result" {reason}', id, _ANSWER) from reason
     except (msgspec.MsgspecError, RecursionError) as reason:
-        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id, is_answer=True) from reason
+        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id, _ANSWER) from reason
 
 
 def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
@@ -408,7 +434,7 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
         error = _error.decode(member)
     except (msgspec.MsgspecError, RecursionError) as reason:
         sentence = f"malformed error: {reason_of(reason)}"
-        raise InvalidMessage(INVALID_REQUEST, sentence, id, is_answer=id is not None) from reason
+        raise InvalidMessage(INVALID_REQUEST, sentence, id, _ANSWER) from reason
     return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
 
 

@@ -15,6 +15,7 @@ from mcproxy.protocol.jsonrpc import (
     Message,
     Notification,
     Request,
+    Resemblance,
     Response,
     encode,
     first_level,
@@ -153,7 +154,7 @@ def test_of_result_and_error_the_one_that_is_null_is_left_out() -> None:
 @pytest.mark.parametrize("parts", [b'"error":null', b'"result":null', b'"result":null,"error":null'])
 def test_an_answer_in_which_all_is_null_says_nothing(parts: bytes) -> None:
     refused = refusal(b'{"jsonrpc":"2.0","id":1,%s}' % parts)
-    assert (refused.code, refused.id, refused.is_answer) == (INVALID_REQUEST, 1, True)
+    assert (refused.code, refused.id, refused.like) == (INVALID_REQUEST, 1, Resemblance.ANSWER)
 
 
 def test_of_a_member_that_comes_twice_one_is_read_and_that_one_alone_is_sent_on() -> None:

@@ -14,6 +14,7 @@ from mcproxy.protocol.jsonrpc import (
     Message,
     Notification,
     Request,
+    Resemblance,
     parse_batch,
     parse_message,
 )
@@ -35,7 +36,7 @@ def read_inbound(data: bytes) -> Incoming:
         batch = parse_batch(data)
         return parse_message(data) if batch is None else batch
     except InvalidMessage as invalid:
-        if not invalid.is_answer:
+        if invalid.like is not Resemblance.ANSWER:
             raise
         return invalid.response()
 

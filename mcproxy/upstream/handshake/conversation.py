@@ -18,7 +18,7 @@ from msgspec import Raw
 from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.call.errors import Party
+from mcproxy.call.errors import McpError, Party
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import (
     CANCEL_TIMEOUT,
@@ -39,6 +39,7 @@ from mcproxy.protocol.jsonrpc import (
     Params,
     Request,
     RequestId,
+    Resemblance,
     Response,
     parse_batch,
     parse_message,
@@ -272,11 +273,19 @@ class HandshakeConversation:
             case Request():
                 self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
             case InvalidMessage():
-                self._context.count_junk()
-                if message.id is not None:
-                    self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
+                self._take_malformed(message)
             case _:
                 assert_never(message)
+
+    def _take_malformed(self, message: InvalidMessage) -> None:
+        """Ends the request that it answers, or tells the server what is wrong with its own (R60)."""
+        self._context.count_junk()
+        if message.id is None:
+            return
+        if message.may_be_answer:
+            self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
+        elif message.like is Resemblance.REQUEST:
+            self._questions.refuse(message.id, McpError(message.code, message.reason))
 
     def _on_answer(self, answer: Response | ErrorResponse) -> None:
         self._calls.answered(self._requests.settle(answer))
@@ -387,7 +396,18 @@ def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
 
 def has_answer(found: Sequence[Message | InvalidMessage], id: RequestId) -> bool:
     """Whether one of the messages is the answer to request `id`, be it readable or not."""
-    return any(not isinstance(message, Request | Notification) and message.id == id for message in found)
+    return any(_answered(message) == id for message in found)
+
+
+def _answered(message: Message | InvalidMessage) -> RequestId | None:
+    """The request that a message answers; None where it answers none, or does not say which."""
+    match message:
+        case Response(id=id) | ErrorResponse(id=id):
+            return id
+        case InvalidMessage() if message.may_be_answer:
+            return message.id
+        case _:
+            return None
 
 
 def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | InvalidMessage]:
@@ -403,5 +423,5 @@ def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | 
         return (parse_message(data),) if batch is None else batch
     except InvalidMessage as invalid:
         if cause is not None and invalid.id is None and is_nearly_json(invalid, data):
-            return (InvalidMessage(invalid.code, invalid.reason, cause, is_answer=True),)
+            return (InvalidMessage(invalid.code, invalid.reason, cause, Resemblance.ANSWER),)
         return (invalid,)

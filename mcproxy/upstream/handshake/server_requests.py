@@ -158,7 +158,7 @@ class ServerRequests:
         Drops and counts a request with an id in use, and those of a server that does not read its refusals.
         """
         most = self._context.spec.max_in_flight
-        if request.id in self._open or len(self._open) >= 2 * most:
+        if self._is_over(request.id):
             self._context.count_junk()
             return
         decided = plan(request, attribution, self._context, own_stream=own_stream)
@@ -170,8 +170,19 @@ class ServerRequests:
             self._count(request.method)
             if isinstance(attribution, SharedByPrincipals):
                 self._context.note_asked_while_shared(request.method)
-        scope = self._open[request.id] = anyio.CancelScope()
-        self._tasks.start_soon(self._answer, request.id, decided, scope)
+        self._begin(request.id, decided)
+
+    def refuse(self, id: RequestId, error: McpError) -> None:
+        """Starts to answer a request that cannot be read. Drops one as `take` does."""
+        if not self._is_over(id):
+            self._begin(id, RefuseNow(error))
+
+    def _is_over(self, id: RequestId) -> bool:
+        return id in self._open or len(self._open) >= 2 * self._context.spec.max_in_flight
+
+    def _begin(self, id: RequestId, decided: Plan) -> None:
+        scope = self._open[id] = anyio.CancelScope()
+        self._tasks.start_soon(self._answer, id, decided, scope)
 
     def cancel(self, params: Params) -> None:
         """Takes a `notifications/cancelled`: the request is not answered any more."""

@@ -226,7 +226,9 @@ class StatelessConversation:
                 return
             self._context.count_junk()
             # In the response to a request, what is nearly JSON is its answer where no id can be read.
-            id = cause if invalid.id is None and is_nearly_json(invalid, data) else invalid.id
+            id = invalid.id if invalid.may_be_answer else None
+            if invalid.id is None and is_nearly_json(invalid, data):
+                id = cause
             if id is not None and cause in (None, id):
                 self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
 

@@ -148,7 +148,7 @@ async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequ
             message = parse_message(data)
         except InvalidMessage as invalid:
             context.count_junk()
-            if invalid.id is not None:
+            if invalid.id is not None and invalid.may_be_answer:
                 requests.fail(invalid.id, Unreachable(f"{QUESTION.method}: the answer is malformed: {invalid.reason}"))
             return
         if isinstance(message, Response | ErrorResponse):

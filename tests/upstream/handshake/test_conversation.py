@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call.calls import Complete
+from mcproxy.call.calls import Complete, Outcome
 from mcproxy.call.clients import TaskChanged
 from mcproxy.protocol.jsonrpc import Message, Request, encode, raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
@@ -20,7 +20,7 @@ from mcproxy.upstream.context import LinkContext, SessionOwner
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
 from mcproxy.upstream.link import task_group
 from tests.timeouts import GUARD
-from tests.upstream.support import FakeClient, answering, decoded, request, tool
+from tests.upstream.support import FakeClient, answering, decoded, failure, request, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,8 @@ class Wire:
     news: anyio.Event = field(default_factory=anyio.Event)
 
     def says(self, cause: int | None = None, **members: object) -> None:
-        self.conversation.receive(json.dumps({"jsonrpc": "2.0", **members}).encode(), cause)
+        message = {key: value for key, value in {"jsonrpc": "2.0", **members}.items() if value is not None}
+        self.conversation.receive(json.dumps(message).encode(), cause)
 
     async def until(self, many: int) -> None:
         """Returns once so many messages were sent."""
@@ -105,6 +106,53 @@ async def test_a_call_whose_answer_has_its_id_as_a_text_asks_nothing_more() -> N
         wire.says(id=wire.sent[3]["id"], result={})
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"method": "roots/list", "params": []},
+        {"method": "roots/list", "params": "none"},
+        {"method": 1},
+        {"jsonrpc": "1.0", "method": "roots/list"},
+        {"jsonrpc": None, "level": "info", "msg": "a line of a log"},
+    ],
+)
+async def test_r24_a_malformed_request_with_the_id_of_ours_is_no_answer_to_it(said: dict[str, object]) -> None:
+    outcomes: list[Outcome] = []
+
+    async def call() -> None:
+        outcomes.append(await wire.conversation(tool("t")))
+
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await wire.until(3)
+        id = wire.sent[2]["id"]
+        wire.says(id=id, **said)
+        wire.says(id=id, result={"content": []})
+    assert [type(outcome) for outcome in outcomes] == [Complete]
+
+
+@pytest.mark.parametrize("said", [{}, {"jsonrpc": "1.0", "result": {}}, {"result": []}, {"error": "no"}])
+async def test_a_malformed_answer_fails_its_call_at_once(said: dict[str, object]) -> None:
+    outcomes: list[Outcome] = []
+
+    async def call() -> None:
+        outcomes.append(await wire.conversation(tool("t")))
+
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await wire.until(3)
+        wire.says(id=wire.sent[2]["id"], **said)
+    assert "the answer is malformed" in failure(*outcomes).error.message
+
+
+async def test_r60_a_request_of_the_server_that_cannot_be_read_is_refused() -> None:
+    async with wired() as wire:
+        wire.says(id="q", method="roots/list", params=[])
+        await wire.until(3)
+    refusal = {"code": -32600, "message": 'the member "params" must be an object'}
+    assert wire.sent[2] == {"jsonrpc": "2.0", "id": "q", "error": refusal}
+
+
 async def test_a_question_reaches_its_client_without_what_was_for_the_gateway_alone() -> None:
     client = answering({"action": "decline"})
     async with wired() as wire, anyio.create_task_group() as tasks:
@@ -140,7 +188,7 @@ async def test_the_state_of_a_task_is_published_by_its_id() -> None:
 
 async def test_r46_a_wait_for_the_result_of_a_task_outlasts_the_idle_time() -> None:
     async with wired(idle=0.01) as wire, anyio.create_task_group() as tasks:
-        outcomes: list[object] = []
+        outcomes: list[Outcome] = []
 
         async def wait() -> None:
             outcomes.append(await wire.conversation(request("tasks/result", taskId="1")))

@@ -426,14 +426,15 @@ async def test_what_precedes_the_answer_on_its_stream_goes_to_the_caller() -> No
 async def test_a_server_that_asks_on_a_stream_is_not_answered_and_counted() -> None:
     async def asks(_: FakeStateless, http: web.Request, message: Message) -> web.StreamResponse:
         question = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {}}
+        malformed = {**question, "id": message["id"], "params": []}
         other = {"jsonrpc": "2.0", "id": 77, "result": {}}
         done = complete(message, structuredContent={"value": 1})
-        return await events(http, event(question), event(other), b"data: [1]\n\n", event(done))
+        return await events(http, event(question), event(malformed), event(other), b"data: [1]\n\n", event(done))
 
     server = FakeStateless(tools={"asks": asks})
     async with linked(server) as it:
         assert value(await it.upstream(tool("asks"))) == 1
-        assert it.count("mcproxy_upstream_junk_total", upstream="web") == 3
+        assert it.count("mcproxy_upstream_junk_total", upstream="web") == 4
     assert len(server.heard) == 2
 
 
