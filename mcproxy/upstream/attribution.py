@@ -1,9 +1,9 @@
 """Which client's call caused a server's message, on a link that several share; ended calls count for a while (R26).
 
-Once more than one principal has used the link, a message on a stream that they share is attributed to no client, unless
-it names a request or a task itself (R77): it may be of a call that was cancelled or answered long ago, or of a task in
-the background. While one principal alone uses the link, a message is attributed to one of its clients only where no
-other can have caused it. Sends nothing.
+Once a second principal has used the link, a message on the shared stream is attributed to no client, unless the message
+itself names a request or a task (R77): its cause may be a call that was cancelled or answered long ago, or a background
+task. While only one principal uses the link, a message is attributed to one of its clients only if no other can have
+caused it. Sends nothing.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from mcproxy.protocol.jsonrpc import RequestId, parse_text
 from mcproxy.protocol.methods import Answerer
 
 LINGER = 5.0
-"""Seconds for which a call that we gave up may still have caused a message, unless its server answers before."""
+"""Seconds for which a call that the gateway gave up may still cause messages, unless its server answers before."""
 
 _UPSTREAM: Final = Answerer.UPSTREAM
 
 
 class Attributed(msgspec.Struct, frozen=True):
-    """Caused by one client, provably; `ids` are its requests in flight that may have caused it."""
+    """Caused by one client, provably; `ids` are the requests in flight that may have caused it."""
 
     call: Call
     ids: tuple[RequestId, ...]
 
 
 class Unsolicited(msgspec.Struct, frozen=True):
-    """Caused by no call: none is in flight."""
+    """Caused by no call, as none is in flight."""
 
 
 class Ambiguous(msgspec.Struct, frozen=True):
-    """Several clients may have caused it, or one whose call has ended here."""
+    """Caused by one of several clients, or by a call that has ended here."""
 
 
 class SharedByPrincipals(msgspec.Struct, frozen=True):
-    """Several principals have used the link: nothing on the stream that they share is of any of them, provably."""
+    """Several principals have used the link: no message on the shared stream can be proved to be one principal's."""
 
 
 Attribution = Attributed | Unsolicited | Ambiguous | SharedByPrincipals
 
 
 class CallsInFlight:
-    """The calls in flight on one link, by the ids of their upstream requests; and the principals that have used it."""
+    """The calls in flight on one link by their upstream request ids, and the principals that have used the link."""
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
@@ -59,12 +59,15 @@ class CallsInFlight:
         self._is_shared = False
 
     def begin(self, request: RequestId, call: Call) -> None:
-        """A call is sent upstream under the id `request`; `end` takes it out."""
+        """Adds a call that is sent upstream under the id `request`; `end` removes it."""
         self._calls[request] = call
         self.note_principal(call)
 
     def note_principal(self, call: Call) -> None:
-        """Calls that the gateway makes for all callers (lists, subscriptions) are of no principal."""
+        """Notes the principal of a call.
+
+        Calls that the gateway makes for all callers (lists, subscriptions) have none.
+        """
         if self._is_shared or call.row.answerer is not _UPSTREAM:
             return
         name = call.caller.principal.name
@@ -74,7 +77,7 @@ class CallsInFlight:
             self.principal, self._is_shared = None, True
 
     def end(self, request: RequestId) -> None:
-        """A call ended here; where the server has not answered it, it is remembered for a while, without its params."""
+        """Removes a call. One that the server has not answered is remembered for a while, without its params."""
         call = self._calls.pop(request, None)
         if self._is_shared:
             self._given_up.clear()
@@ -84,7 +87,7 @@ class CallsInFlight:
             self._given_up[request] = (replace(call, params={}), now + LINGER)
 
     def _forget_expired(self, now: float) -> None:
-        """They stand in the order in which they were given up, and so of their expiry."""
+        """Forgets calls given up more than LINGER ago; they are in the order of their expiry."""
         while self._given_up:
             oldest = next(iter(self._given_up))
             if self._given_up[oldest][1] > now:
@@ -92,7 +95,7 @@ class CallsInFlight:
             del self._given_up[oldest]
 
     def answered(self, id: RequestId | None) -> None:
-        """The server answered a call: it causes nothing more."""
+        """Removes a call that the server answered: it causes no more messages."""
         if id is not None:
             self._calls.pop(id, None)
             if self._given_up:
@@ -109,14 +112,14 @@ class CallsInFlight:
         if not waiting:
             return Ambiguous()
         first = next(iter(waiting.values()))
-        # Clients know the ids of their own tasks alone, so that a caller that waits for one is its owner.
+        # Clients know only their own tasks' ids, so a caller that waits for a task owns it.
         return Attributed(first, tuple(waiting))
 
     def on_shared_stream(self, is_asking: Callable[[RequestId], bool] = lambda id: False) -> Attribution:
         """The cause of a message on a stream that all calls share.
 
-        `is_asking` says of which requests the server waits for input already: another call is the likelier cause, and
-        one that was abandoned while it asked must not hold up its principal's others.
+        `is_asking` returns whether the server waits for input to a request already. Then another call is the likelier
+        cause; and a call that was abandoned while it asked must not hold up other calls of its principal.
         """
         if self._is_shared:
             return SharedByPrincipals()

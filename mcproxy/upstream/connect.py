@@ -1,7 +1,7 @@
-"""Connects to an upstream: chooses the transport, and the era that is spoken over it. The one place that chooses.
+"""Connects to an upstream: chooses the transport, and the era to speak over it. No other module chooses.
 
-The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning); the
-other way round where the server is known to be older, or the link is for callers of the handshake era.
+The newest era is tried first, and an older one if the server turns out to be older (2026-07-28, versioning). The order
+is reversed for a server known to be older, and on a link for callers of the handshake era.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from mcproxy.upstream.stateless import streamable_http as stateless_http
 from mcproxy.upstream.stateless.probe import Older
 
 OLD_SERVER: Final = frozenset({400, 404, 405})
-"""Statuses with which a server of HTTP+SSE refuses a POST at its URL (transports, Backwards Compatibility)."""
+"""Statuses by which a server of HTTP+SSE refuses a POST to its URL (transports, Backwards Compatibility)."""
 
 
 @asynccontextmanager
 async def connected(context: LinkContext) -> AsyncIterator[Link]:
-    """A link to the upstream of `context`, by the transport that its settings name or imply."""
+    """Makes a link to the upstream of `context`, by the transport that its settings name or imply."""
     async with AsyncExitStack() as stack:
         try:
             link = await stack.enter_async_context(_CONNECT[transport(context.spec)](context))
-        except BaseException:  # the deadline of the attempt too
+        except BaseException:  # includes the attempt's deadline
             context.hints.note_failure()
             raise
         yield link
 
 
 def transport(spec: UpstreamSettings) -> str:
-    """`stdio`, `http` or `sse`; `auto` where a URL leaves it open."""
+    """`stdio`, `http` or `sse`; `auto` if the settings give a URL and no type."""
     return "stdio" if spec.command is not None else spec.type
 
 
@@ -85,9 +85,9 @@ async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
 
 
 async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -> Link:
-    """stdio, Backward Compatibility: the expected era first; after a silence the other too: the first answer counts.
+    """Connects in the expected era and, after a silence, tries the other too: the first answer counts.
 
-    Raises Unreachable, or PeerGone where the child did not survive the probe.
+    stdio, Backward Compatibility. Raises Unreachable, or PeerGone if the child exits upon the probe.
     """
     timeouts, expected = context.spec.timeouts, context.hints.expected
     tasks = await stack.enter_async_context(task_group())
@@ -100,7 +100,7 @@ async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -
             _without_fallback(stateless_stdio.stateless_over_pipe(pipe, context, probe))
         )
     if not is_later:
-        # A server that was found to be stateless may be slow to start: it is given longer before it is doubted.
+        # A server known to be stateless may be slow to start: it gets longer before the other era is tried.
         with anyio.move_on_after(timeouts.probe if expected is None else timeouts.connect / 2):
             await probe.answered.wait()
         if probe.answered.is_set() and not isinstance(probe.outcome, Older):
@@ -121,7 +121,7 @@ async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -
 
 @asynccontextmanager
 async def _without_fallback(connecting: AbstractAsyncContextManager[Link]) -> AsyncIterator[Link]:
-    """Turns Older into Unreachable, where the settings allow no other era."""
+    """Turns Older into Unreachable if the settings allow no other era."""
     async with AsyncExitStack() as stack:
         try:
             link = await stack.enter_async_context(connecting)
@@ -149,7 +149,7 @@ async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
 
 
 def _stateless_or(older: Connect) -> Connect:
-    """Connects in the newest era over HTTP, or else by `older`; the era that was found is remembered."""
+    """Connects in the newest era over HTTP, else by `older`; remembers the era that worked."""
 
     @asynccontextmanager
     async def connect(context: LinkContext) -> AsyncIterator[Link]:
@@ -181,7 +181,7 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
         hints.note_success(Era.STATELESS)
         return link
     link = await stack.enter_async_context(older(context))
-    # A server that did not answer the probe may have been slow: it is asked again the next time.
+    # A server that did not answer the probe may have been slow: the next attempt probes again.
     hints.note_success(None if silent else Era.HANDSHAKE)
     return link
 

@@ -1,6 +1,6 @@
-"""What one link is made with: settings, metrics, whose it is, and where it publishes what arrives between calls.
+"""What one link is made with: settings, metrics, owner, credentials, and where it publishes what arrives between calls.
 
-Every transport and conversation of a link is given the same `LinkContext`. Values and look-ups; connects nothing.
+Every transport and conversation of a link shares one `LinkContext`. Values and look-ups; connects nothing.
 """
 
 from __future__ import annotations
@@ -33,58 +33,59 @@ from mcproxy.upstream.stderr_tail import StderrTail
 log = structlog.get_logger()
 
 MAX_STRAY_OUTPUT: Final = 200
-"""Bytes that an error quotes of a line that is no message."""
+"""Bytes that an error quotes of an output line that is no message."""
 DOUBTFUL_AFTER: Final = 3
-"""Failed attempts in a row after which the era of a server is no longer taken as known."""
+"""Failed attempts in a row after which the server's era counts as unknown."""
 
 
 class LinkCredential(Protocol):
-    """What authorizes the requests of a link, beside the headers of its settings."""
+    """A credential that authorizes a link's requests, beside the headers in its settings."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that go with each request."""
+        """The headers to send with each request."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be redacted from what is quoted of the server (R44)."""
+        """Values to redact from quotations of the server (R44)."""
 
 
 class HttpConnections(Protocol):
-    """What requests of a link over HTTP go over (`http.client.Pool`)."""
+    """The connections that a link's HTTP requests use (`http.client.Pool`)."""
 
     def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[ClientResponse]:
-        """Raises ConnectFailed if nothing was sent, and ConnectionBroken if it is unknown what became of it."""
+        """Sends a request.
+
+        Raises ConnectFailed if nothing was sent, and ConnectionBroken if it is unknown whether the server acted on it.
+        """
 
 
 class CredentialSource(Protocol):
-    """Where a link over HTTP gets a credential that changes: OAuth tokens (`oauth.authorizer`), or those of a command
-    (`headers_command`).
-    """
+    """The source of a changing credential for a link over HTTP: `oauth.authorizer` or `headers_command`."""
 
     @property
     def generation(self) -> int:
-        """Which of the credentials is the present one; 0 where there is none."""
+        """The number of the present credential; 0 where there is none."""
 
     @property
     def on_trial(self) -> bool:
-        """Whether the credential was got because its predecessor was refused, and was not accepted yet."""
+        """Whether the credential replaces one that the server refused, and has not been accepted yet."""
 
     def present(self) -> LinkCredential | None:
-        """The credential to send, where nothing has to be waited for; else `credential` says."""
+        """The credential to send, if it is available at once; else None, and `credential` waits for it."""
 
     async def credential(self) -> LinkCredential | None:
-        """The credential to send; None where the server has not asked for one. Raises `link.Rejected`."""
+        """The credential to send; None if the server has not asked for one. Raises `link.Rejected`."""
 
     async def challenged(self, status: int, header: str | None, generation: int) -> bool:
-        """Whether a request that was answered with 401 or 403 should be sent again. Raises `link.Rejected`."""
+        """Whether a request answered with 401 or 403 should be sent again. Raises `link.Rejected`."""
 
     def accepted(self) -> None:
-        """The credential that was on trial serves."""
+        """Notes that the server accepted the credential on trial."""
 
 
 class SessionOwner(msgspec.Struct, frozen=True):
-    """The client session that a link of `connection: session` serves, and the capabilities that its client declared."""
+    """The client session that a link with `connection: session` serves, and its client's capabilities."""
 
     capabilities: Params
     listener: Listener | None
@@ -92,7 +93,7 @@ class SessionOwner(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class EraHints:
-    """The era to try first, by earlier attempts. Links that serve the same callers share it."""
+    """The era to try first, known from earlier attempts. Shared by links that serve the same callers."""
 
     expected: Era | None = None
     """The era that the server spoke last (versioning: an era is "a property of the server"), or that of the callers.
@@ -100,21 +101,21 @@ class EraHints:
     None where neither is known: the newest is tried first then.
     """
     failures: int = 0
-    """Attempts in a row that failed, for any reason."""
+    """Failed attempts in a row, for any reason."""
 
     def note_success(self, era: Era | None) -> None:
-        """The server connected; `era` is tried first from now on."""
+        """Notes that the server connected; `era` is tried first from now on."""
         self.expected, self.failures = era, 0
 
     def note_failure(self) -> None:
-        """The server may have been replaced by one of another era, and fail for that."""
+        """Notes a failure: the server may have been replaced by one of another era."""
         self.failures += 1
         if self.failures >= DOUBTFUL_AFTER:
             self.expected = None
 
 
 class _TimeoutsByMethod(dict[str, Timeouts]):
-    """A method that is in no table has those of other calls."""
+    """Timeouts by method; a method without an entry has that of other calls."""
 
     def __init__(self, other: Timeouts, known: Mapping[str, Timeouts]) -> None:
         super().__init__(known)
@@ -126,10 +127,10 @@ class _TimeoutsByMethod(dict[str, Timeouts]):
 
 @lru_cache
 def _timeouts_by_method(settings: UpstreamTimeouts) -> Mapping[str, Timeouts]:
-    """How long an answer may take, by the method of its request: each call looks one up."""
+    """The time allowed for an answer, by the request's method: each call looks one up."""
 
     def bounds(row: Method) -> Timeouts:
-        if row.waits:  # the result of a task may say nothing until it is there
+        if row.waits:  # the wait for a task's result may be silent until the result is there
             return Timeouts(settings.total, settings.total)
         return Timeouts(settings.idle if row.lists is None else settings.list, settings.total)
 
@@ -138,36 +139,36 @@ def _timeouts_by_method(settings: UpstreamTimeouts) -> Mapping[str, Timeouts]:
 
 @dataclass(slots=True, eq=False)
 class LinkContext:
-    """The surroundings of one link. Lives as long as the link is reconnected."""
+    """The surroundings of one link; lives as long as the link is reconnected."""
 
     spec: UpstreamSettings
-    """The current settings: `adopt` replaces them where a reload needs no other link. All else stays as it is."""
+    """The settings in force: `adopt` replaces them where a reload needs no other link. Nothing else changes."""
     metrics: Metrics
     publish: Callable[[Change | PushChannel | UnannouncedLists], None]
     owner: LinkOwner = None
-    """Whose link it is; None where all callers share it."""
+    """The owner of the link; None if all callers share it."""
     session: SessionOwner | None = None
-    """The owner, with `connection: session`."""
+    """The owning session, with `connection: session`."""
     hints: EraHints = field(default_factory=EraHints)
     credentials: ForwardedCredentials | None = None
-    """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
+    """The credentials that the link's callers brought, equal for all; it serves no caller with others (R39)."""
     authorization: CredentialSource | None = None
-    """Where its requests get a credential that changes, with `oauth` or `headers_command`."""
+    """The source of a changing credential, with `oauth` or `headers_command`."""
     connections: HttpConnections | None = None
-    """What its requests over HTTP go over, where those are not connections of its own."""
+    """The connections for its HTTP requests, where those are not its own."""
     asks: bool = False
     """Whether the server has asked for input."""
     asks_while_shared: bool = False
-    """Whether the server asked for input that went to no client, since several principals share the link (R77)."""
+    """Whether the server asked for input that reached no client, as several principals share the link (R77)."""
     stray_output: str = ""
-    """The first line that a child wrote to its stdout and that is no message, for the reason of a failed handshake."""
+    """The first line on a child's stdout that is no message, for the reason of a failed handshake."""
     awaited: str = ""
-    """The method whose answer an attempt to connect waits for, for the error where it is given up."""
+    """The method whose answer an attempt to connect waits for, named in the error if the attempt is given up."""
     redact: Redaction = field(init=False)
-    """Applied to all text of a peer that an operator or a client reads in a sentence of ours (R44)."""
+    """Applied to a peer's text wherever operators or clients read it in a sentence of ours (R44)."""
     stderr: StderrTail = field(init=False)
     timeouts: Mapping[str, Timeouts] = field(init=False)
-    """How long an answer to a request may take, by its method."""
+    """The time allowed for the answer to a request, by its method."""
 
     def __post_init__(self) -> None:
         self.adopt(self.spec)
@@ -175,17 +176,17 @@ class LinkContext:
         self.stderr = StderrTail(self.redact)
 
     def conceal(self, secrets: tuple[str, ...]) -> None:
-        """Redacts secrets that came later, too: those of a credential, of which the last few are kept in mind."""
+        """Redacts secrets of a later credential too; those of the last few credentials are remembered."""
         self.redact = self.redact.including(secrets)
 
     def adopt(self, spec: UpstreamSettings) -> None:
-        """Goes by other settings from now on."""
+        """Puts other settings in force."""
         self.spec = spec
         self.timeouts = _timeouts_by_method(spec.timeouts)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the settings; those that the callers brought take precedence."""
+        """The headers in the settings, overridden by those that the callers brought."""
         if self.credentials is None:
             return self.spec.headers
         own = self.spec.credentials.fields(self.credentials.headers)
@@ -193,7 +194,7 @@ class LinkContext:
         return {**{name: self.spec.headers[name] for name in self.spec.headers if name.lower() not in names}, **own}
 
     def redacted(self, error: ErrorObject) -> ErrorObject:
-        """The upstream's own error, without the secrets of ours that it quotes (R44)."""
+        """The upstream's own error, without secrets of ours that it quotes (R44)."""
         data = None if error.data is None else self.redact.in_json(error.data)
         return replace(error, message=self.redact(error.message), data=data)
 
@@ -209,7 +210,7 @@ class LinkContext:
         return Failed(error, Party.UPSTREAM, Reason.LOGIN_NEEDED, need)
 
     def note_asked_while_shared(self, method: str) -> None:
-        """Logs once that the server needs another `connection`."""
+        """Logs, once, that the server needs another `connection`."""
         if method in INPUT_CAPABILITIES and not self.asks_while_shared:
             self.asks_while_shared = True
             log.warning(

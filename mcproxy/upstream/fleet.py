@@ -1,7 +1,7 @@
-"""All upstreams that run; a reload starts, adjusts and retires them by difference (requirement R49).
+"""All upstreams that run; a reload starts, changes and retires only those that differ (requirement R49).
 
-An upstream whose settings compare equal is not touched. Waits for no upstream: one that is retired ends with its last
-call, in a task of its own.
+An upstream whose settings compare equal is not touched. Waits for no upstream: a retired one ends with its last call,
+in a task of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 
 class Fleet:
-    """`upstreams` are those that the settings enable, by name. Runs those that are being retired as well."""
+    """`upstreams` are those that the settings enable, by name. Also runs those that are being retired."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Fleet:
         self.upstreams = self._upstreams(settings, {})
 
     def logins(self, name: str) -> UpstreamLogins | None:
-        """The logins of an upstream; None where there is none of that name with `oauth`."""
+        """The logins of an upstream; None if there is none of that name with `oauth`."""
         upstream = self.upstreams.get(name)
         return None if upstream is None else upstream.logins
 
@@ -63,7 +63,7 @@ class Fleet:
             await anyio.sleep_forever()
 
     def reconfigure(self, settings: Settings, difference: Difference) -> None:
-        """Goes by other settings from now on; `difference` is what they change."""
+        """Puts other settings in force; `difference` is what they change."""
         before, gone = self.upstreams, difference.gone
         specs = {spec.name: spec for spec in settings.upstreams}
         for name in difference.adjusted:
@@ -77,7 +77,7 @@ class Fleet:
                 self._tasks.start_soon(self._run_upstream, self.upstreams[name])
 
     def _upstreams(self, settings: Settings, kept: Mapping[str, Supervisor]) -> dict[str, Supervisor]:
-        """The upstreams that `settings` enable, in their order: those of `kept`, and new ones for the others."""
+        """The upstreams that `settings` enable, in their order: those in `kept`, and new ones for the others."""
         return {
             spec.name: kept.get(spec.name)
             or Supervisor(
@@ -98,10 +98,10 @@ class Fleet:
         }
 
     async def _run_upstream(self, upstream: Supervisor) -> None:
-        """Runs one upstream, then drops its series from the metrics (R52), unless another has its name by now."""
+        """Runs one upstream, then drops its metric series (R52), unless another upstream has its name by then."""
         self._metrics.expect(upstream.name)
         await upstream.run()
-        # Calls that were cut off have their outcome now, and are counted one round of the loop later.
+        # Calls that were cut off have their outcome now, and are counted one turn of the loop later.
         await anyio.lowlevel.checkpoint()
         if upstream.name not in self.upstreams:
             self._metrics.forget(upstream.name)

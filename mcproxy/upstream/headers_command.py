@@ -1,7 +1,7 @@
-"""The headers that a command of the operator's prints (`headers_command`), for those with a token helper of their own.
+"""Headers printed by a command of the operator's (`headers_command`), for setups with a token helper of their own.
 
-Run before the first request, and again after a 401: once however many requests wait, and not in a loop where the server
-refuses what it prints. What it prints is never logged, and kept in memory alone.
+The command runs before the first request and again after a 401: once however many requests wait, and not repeatedly
+while the server refuses its output. Its output is never logged, and is kept in memory alone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ COOLDOWN: Final = 30.0
 """Seconds in which it is not run again, after its headers were refused or it failed."""
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A field's name (RFC 9110, section 5.1)."""
+"""The syntax of a field name (RFC 9110, section 5.1)."""
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 _RESERVED: Final = re.compile(r"host|connection|content-.*|transfer-encoding|mcp-.*|accept.*|te|trailer|upgrade", re.I)
-"""Names of fields that the gateway writes itself, or that belong to a single connection."""
+"""Names of fields that the gateway writes itself, or that concern a single connection."""
 
 
 class PrintedHeaders(msgspec.Struct, frozen=True):
@@ -66,11 +66,11 @@ class HeadersCommand:
         self._environ = environ
         self._printed: PrintedHeaders | None = None
         self._failure: str | None = None
-        """Why the last run gave nothing; None after one that did."""
+        """The reason why the last run failed; None if it did not."""
         self._done: anyio.Event | None = None
-        """Set when the run that is under way is over."""
+        """Set when the current run is over."""
         self._cools_until: float | None = None
-        """When it may be run again, after a failure, or after a refusal of what it printed last; else None."""
+        """The time until which it is not run again, after a failure or a refusal of its last output; else None."""
         self.generation = 0
         self.on_trial = False
 
@@ -78,7 +78,7 @@ class HeadersCommand:
         return self._printed
 
     async def credential(self) -> PrintedHeaders:
-        """What the command printed; runs it where that is not known. Raises Rejected."""
+        """The headers that the command printed; runs it if they are unknown. Raises Rejected."""
         if self._printed is None and not self._is_cooling:
             await self._run_once()
         if self._printed is None:
@@ -86,7 +86,7 @@ class HeadersCommand:
         return self._printed
 
     async def challenged(self, status: int, header: str | None, generation: int) -> bool:
-        """True after a 401 where the command has printed other headers since. Raises Rejected where it failed."""
+        """After a 401, returns True if the command has printed other headers since. Raises Rejected if it failed."""
         if status != 401:
             return False
         if generation != self.generation:
@@ -110,12 +110,12 @@ class HeadersCommand:
         return self._cools_until is not None and self._clock() < self._cools_until
 
     def _cool(self) -> None:
-        """Begins the time in which the command is not run, unless it has begun."""
+        """Begins the cooldown, unless it has begun."""
         if not self._is_cooling:
             self._cools_until = self._clock() + COOLDOWN
 
     async def _run_once(self) -> None:
-        """Waits for the run that is under way, or for a new one."""
+        """Waits for the current run, or for a new one."""
         if self._done is None:
             self._done = anyio.Event()
             self._spawn(self._run)
@@ -129,7 +129,7 @@ class HeadersCommand:
             self._cool()
             log.warning("a headers_command failed", upstream=self._spec.name, why=str(error))
         except Exception as bug:
-            # No program of an operator's, and no bug of ours, may take the other upstreams down (R1).
+            # Neither an operator's program nor a bug of ours may take other upstreams down (R1).
             log.exception("a headers_command failed unexpectedly", upstream=self._spec.name)
             self._failure = f"headers_command: an internal error: {type(bug).__name__}"
             self._cool()
@@ -151,9 +151,9 @@ class HeadersCommand:
 
 
 def parse_headers(written: bytes) -> dict[str, str]:
-    """The headers in what a command wrote: one JSON object of texts, or lines `Name: value`.
+    """The headers in a command's output: one JSON object with string values, or lines `Name: value`.
 
-    Raises CommandFailed, which quotes nothing of it.
+    Raises CommandFailed, which quotes nothing of the output.
     """
     headers = _from_json(written) if written.lstrip()[:1] == b"{" else _from_lines(written)
     if not headers:
@@ -173,7 +173,7 @@ def _from_json(written: bytes) -> dict[str, str]:
     try:
         return msgspec.json.decode(written, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # The cause would quote what was printed.
+        # The cause would quote the output.
         raise CommandFailed("it printed JSON that is no object of texts") from None
 
 

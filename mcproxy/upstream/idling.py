@@ -1,8 +1,7 @@
-"""When a link is idle: what counts as a use of it, and for how long it must have had none before it is ended.
+"""When a link is idle: what counts as a use of it, and how long it must be unused before it is ended.
 
-A link is in use while a call runs over it, a client has still to give the input that a call asked for, a task lives,
-or a resource is subscribed to. Fetching lists does not count as a use, or polling would keep a child for ever. Ends no
-link itself.
+A link is in use while a call runs over it, a call's request for input is unanswered, a task lives, or a resource is
+subscribed to. Fetching lists is no use, or polling would keep a child running for ever. Ends no link itself.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from mcproxy.protocol.tasks import TASK_ID, created, dialect, is_spent, lifetime
 from mcproxy.upstream.link import Link
 
 MAX_TASKS: Final = 10_000
-"""Tasks of one link that keep it in use; beyond it the oldest no longer do."""
+"""Tasks that keep a link in use; beyond that, the oldest no longer do."""
 
 MAX_INPUTS: Final = 10_000
-"""Likewise, of calls that wait for input."""
+"""Calls waiting for input that keep a link in use; beyond that, the oldest no longer do."""
 
 _ANSWERS: Final = frozenset({INPUT_RESPONSES, REQUEST_STATE})
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What an upstream is, and its lists, as they were when it was asked last."""
+    """An upstream's identity and lists, as last fetched."""
 
     identity: ServerIdentity
     lists: Mapping[Kind, tuple[Raw, ...]] = msgspec.field(default_factory=dict)
 
 
 class Idling(msgspec.Struct, frozen=True):
-    """What the settings say of a link that nothing needs."""
+    """The settings for idle links."""
 
     stop_after: float = 0
-    """Seconds without a use; 0 for a link that is kept."""
+    """Seconds without a use after which the link is ended; 0 for never."""
     input_within: float = 0
-    """Seconds that a client has to give the input that a call asked for."""
+    """Seconds that a client has to answer a call's request for input."""
     recorded: Recorded | None = None
-    """What is known of an upstream that is not connected before a call needs it."""
+    """The recorded identity and lists of an upstream that connects only when a call needs it."""
 
     @property
     def starts_idle(self) -> bool:
@@ -58,7 +57,7 @@ NEVER_IDLE: Final = Idling()
 
 
 class UsedLink:
-    """A `Link` that notes its uses. Times are in seconds of `clock`, which only goes forward."""
+    """A `Link` that records its uses. Times are seconds of the monotonic `clock`."""
 
     def __init__(self, link: Link, idling: Idling, clock: Callable[[], float] = anyio.current_time) -> None:
         self._link = link
@@ -66,11 +65,11 @@ class UsedLink:
         self._clock = clock
         self._running = 0
         self._used_until = clock()
-        """When the last use ended, or will have ended."""
+        """The time at which the last use ended or will end."""
         self._inputs: deque[tuple[int, float]] = deque(maxlen=MAX_INPUTS)
-        """Of each call that asked for input: its question (`_question`), and until when the answer may come."""
+        """The question (`_question`) of each call that waits for input, and the time until which an answer may come."""
         self._tasks: dict[str, float] = {}
-        """Until when each task lives."""
+        """The time until which each task lives."""
         self._subscriptions: set[str | None] = set()
 
     @property
@@ -97,7 +96,7 @@ class UsedLink:
             self._note(call, outcome)
 
     def seconds_left(self) -> float:
-        """Until it may be ended, where nothing uses it meanwhile; 0 or less where it may be now."""
+        """Seconds until the link may be ended if it is not used meanwhile; 0 or less if it may be ended now."""
         now = self._clock()
         self._tasks = {id: until for id, until in self._tasks.items() if until > now}
         while self._inputs and self._inputs[0][1] <= now:
@@ -129,13 +128,13 @@ class UsedLink:
             self._tasks.pop(parse_text(call.params.get(TASK_ID, b"")) or "", None)
 
     def _note_answer(self, question: int) -> None:
-        """One call less waits for the answer to this question; several may."""
+        """Removes one of the calls that wait for this answer."""
         answered = next((waiting for waiting in self._inputs if waiting[0] == question), None)
         if answered is not None:
             self._inputs.remove(answered)
 
 
 def _question(call: Call, state: str | None) -> int:
-    """What a question and its answer have in common: the subject of the call, and the state that comes back, if any."""
+    """A hash that a question and its answer share: of the call's subject, and of the `requestState`, if any."""
     key = call.row.subject_key
     return hash((call.row.name, None if key is None else parse_text(call.params.get(key, b"")), state))

@@ -1,7 +1,7 @@
 """The interface of a link of any era and transport, and the exceptions by which it fails. Connects nothing.
 
-A link is entered, used for its teardown and left inside the one task that owns it (requirement R18): functions that
-connect (`connect.connected`, and one per era and transport) are async context managers that give a `Link`.
+One task owns a link: it enters it, awaits its end and leaves it (requirement R18). Functions that connect
+(`connect.connected`, and one for each era and transport) are therefore async context managers that yield a `Link`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BOM: Final = b"\xef\xbb\xbf"
 
 
 class Unreachable(Exception):
-    """No link could be made. The text says why, and what to do where that is known."""
+    """No link could be made. The text says why and, where that is known, what to do."""
 
 
 class Refused(Unreachable):
-    """The server answered the handshake, and refused it."""
+    """The server answered the handshake with a refusal."""
 
 
 class NotAccepted(Exception):
@@ -39,7 +39,7 @@ class NotAccepted(Exception):
 
 
 class Rejected(Exception):
-    """The upstream answered with something that is not MCP. `status` is the HTTP status, where there is one."""
+    """The upstream answered with something other than MCP. `status` is the HTTP status, if any."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class Rejected(Exception):
 
 
 class LoginNeeded(Rejected):
-    """A person must log in before a request can be sent. The text says why and what to do; `why` is a part of it."""
+    """A person must log in before a request can be sent. The text says why and what to do; `why` is the first part."""
 
     def __init__(self, message: str, why: str) -> None:
         super().__init__(message)
@@ -59,21 +59,24 @@ class Link(Protocol):
 
     @property
     def identity(self) -> ServerIdentity:
-        """What the server said of itself when it connected."""
+        """The server's identity and capabilities, as of when it connected."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more calls: each is then NotAccepted."""
+        """Whether it accepts no more calls: each is then NotAccepted."""
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        """Raises NotAccepted, or PeerGone where the connection ended and the outcome of the call is unknown."""
+        """Sends a call.
+
+        Raises NotAccepted, or PeerGone if the connection ended and the outcome of the call is unknown.
+        """
 
     async def wait_closed(self) -> str:
         """Returns when the connection has ended, with the reason."""
 
 
 def unless_gone(send: Send) -> Send:
-    """`send` for a cancellation: all that it raises becomes PeerGone, which `PendingRequests` expects there."""
+    """`send` for cancellations: its errors become PeerGone, which `PendingRequests` expects there."""
 
     async def send_unless_gone(message: Message) -> None:
         try:
@@ -85,7 +88,7 @@ def unless_gone(send: Send) -> Send:
 
 
 def unanswered(context: LinkContext, call: Call, error: RequestTimeout | Rejected) -> Failed:
-    """The outcome of a call that got no answer, or none that counts."""
+    """The outcome of a call without a valid answer."""
     match error:
         case RequestTimeout():
             return context.failed(call, str(error), Reason.TIMEOUT)
@@ -98,27 +101,30 @@ def unanswered(context: LinkContext, call: Call, error: RequestTimeout | Rejecte
 
 
 def is_nearly_json(invalid: InvalidMessage, data: bytes) -> bool:
-    """Whether a message that could not be read may be an answer: no valid JSON, and no call by its first members."""
+    """Whether an unreadable message may be an answer: it is no valid JSON, and does not begin like a call."""
     return invalid.code == PARSE_ERROR and not reads_as_call(data)
 
 
 Connect = Callable[[LinkContext], AbstractAsyncContextManager[Link]]
-"""Enters a link whose handshake is done. Entering raises Unreachable or Rejected."""
+"""Makes a link whose handshake is done. Entering raises Unreachable or Rejected."""
 
 
 class Duplex(Protocol):
-    """A duplex on which all that an upstream sends arrives in one stream: a child's stdio, HTTP+SSE."""
+    """A connection on which all messages of an upstream arrive in one stream: a child's stdio, HTTP+SSE."""
 
     async def send(self, message: Message) -> None:
         """Raises NotAccepted, PeerGone or Rejected."""
 
     async def read(self, receive: Callable[[bytes], None]) -> str:
-        """Hands over each message as its bytes until the stream ends; returns how it ended."""
+        """Passes each message as bytes to `receive` until the stream ends; returns how it ended."""
 
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[TaskGroup]:
-    """A task group that is cancelled when left, and raises the error that ended it bare: callers catch by type."""
+    """A task group that is cancelled on leaving.
+
+    It raises a task's error itself, not in a group: callers catch by type.
+    """
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks

@@ -1,7 +1,7 @@
 """One link to an upstream, reconnected for ever: its states as a table, growing delays, and retries of calls (R3, R4).
 
-A call that needs the link makes one attempt at once, shared by all that wait. A call is sent a second time only where
-the first provably had no effect, or where repeating it has none. Knows no transport and no era.
+A call that needs the link starts one attempt at once, shared by all calls that wait. A call is sent a second time only
+if the first provably had no effect, or if repeating it is harmless. Knows no transport and no era.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from mcproxy.upstream.link import Connect, Link, LoginNeeded, NotAccepted, Rejec
 log = structlog.get_logger()
 
 MAX_QUOTED: Final = 2000
-"""Characters of the reason of a loss that the reasons of later failures quote."""
+"""Characters of a loss's reason that the reasons of later failures quote."""
 MAX_SHORT_LIVED: Final = 1
-"""Connections in a row that end soon after they were made, before calls wait for the backoff too."""
+"""Short-lived connections in a row after which calls wait for the backoff too."""
 
 
 class _Attempt(msgspec.Struct):
-    """The next attempt to connect, or the one that runs; all calls that wait for it share its outcome."""
+    """The next attempt to connect, or the current one; all calls that wait for it share its outcome."""
 
     wanted: anyio.Event = msgspec.field(default_factory=anyio.Event)
     done: anyio.Event = msgspec.field(default_factory=anyio.Event)
     link: Link | None = None
     error: str | None = None
-    """Why there is no link, once that is known."""
+    """The reason why there is no link, once known."""
 
     def settle(self, outcome: Link | str) -> None:
         """`outcome` is the link, or the reason why there is none."""
@@ -66,7 +66,7 @@ class _Attempt(msgspec.Struct):
 
 
 class LinkEvent(Enum):
-    """What moves a link from one state to the next."""
+    """An event that moves a link from one state to another."""
 
     CONNECTED = "a handshake was done"
     FAILED = "an attempt to connect failed"
@@ -109,12 +109,12 @@ TRANSITIONS: Final[Mapping[LinkState, Mapping[LinkEvent, LinkState]]] = {
 
 
 class LinkStatus(msgspec.Struct, frozen=True):
-    """The state of a link, and the facts that operators see with it. `since` is a Unix time in seconds."""
+    """The state of a link, and facts for operators. `since` is a Unix time in seconds."""
 
     state: LinkState
     since: float
     identity: ServerIdentity | None = None
-    """Of the server that it is connected to, or was last."""
+    """The server that it is connected to, or was last."""
     error: str | None = None
     failure: LinkFailure | None = None
 
@@ -152,16 +152,16 @@ class ReconnectingLink:
         self._is_first = True
         """Whether the next connection follows no loss: it is the first, or the link was idle."""
         self._is_last = False
-        """Whether the next connection is the last one: it is drained as soon as it is made."""
+        """Whether the next connection is the last: it is drained as soon as it is made."""
         self._loss: str | None = None
-        """Why the last connection was lost, until there is another."""
+        """The reason why the last connection was lost, until there is another."""
         self._login_why = ""
-        """Why a person must log in, as the last attempt to connect found."""
+        """The reason why a person must log in, from the last attempt to connect."""
         self.status = LinkStatus(LinkState.CONNECTING, clock())
 
     @property
     def era(self) -> Era | None:
-        """The era that is spoken over the link; None while there is none."""
+        """The era of the connection; None while there is none."""
         return self.status.identity.era if self._link is not None and self.status.identity else None
 
     async def is_reachable(self) -> bool:
@@ -173,22 +173,22 @@ class ReconnectingLink:
         return True
 
     def restart(self, reason: str) -> None:
-        """Ends the connection that there is, so that the next call makes another."""
+        """Ends the connection, so that the next call makes another."""
         if self.status.state is LinkState.READY:
             self._go_down(LinkEvent.RESTARTED, reason)
             self._attempt_scope.cancel()
 
     def connect_soon(self) -> None:
-        """Makes an attempt to connect now, where there is no connection and none is being made."""
+        """Starts an attempt to connect now, unless there is a connection or an attempt."""
         if self._link is None:
             self._attempt.wanted.set()
 
     def adopt(self, spec: UpstreamSettings) -> None:
-        """Goes by other settings from now on, over the same connection."""
+        """Puts other settings in force, over the same connection."""
         self.context.adopt(spec)
 
     def drain(self) -> None:
-        """Makes no other connection than the one there is, or the one that calls wait for; without one, stops."""
+        """Makes no further connection than the present one, or the one that calls wait for; without one, stops."""
         self._is_last = True
         if self.status.state is LinkState.READY:
             self._enter(LinkEvent.RETIRING, self.status.identity)
@@ -201,8 +201,8 @@ class ReconnectingLink:
         self._retire(LinkEvent.STOPPED)
 
     async def run(self) -> None:
-        """Keeps the link connected until stopped or cancelled, or until the connection that it drains has ended."""
-        # It outlives the call that made it, and is not of that call's trace.
+        """Keeps the link connected until stopped or cancelled, or until a connection that is drained has ended."""
+        # The link outlives the call that made it, and does not belong to that call's trace.
         about.set(None)
         departing.set(NOTHING)
         try:
@@ -226,18 +226,18 @@ class ReconnectingLink:
                 return
             if self.status.state is LinkState.IDLE:
                 continue
-            # A link that lasted was no failure; one that dies young is retried ever more slowly.
+            # A link that lasted was no failure; after short-lived ones the delay grows.
             failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
             short_lived = short_lived + 1 if failures and self._connections > connections else 0
             if short_lived > MAX_SHORT_LIVED:
-                # Else each call, and each list that follows a connection, would make another one and lose it.
+                # Else each call, and each fetch of a list after connecting, would make and lose another connection.
                 await anyio.sleep(self._delays(failures))
                 continue
             with anyio.move_on_after(self._delays(failures)):
                 await self._attempt.wanted.wait()
 
     async def _connect_once(self) -> None:
-        """One attempt to connect, and the life of the connection where it succeeds."""
+        """One attempt to connect and, if it succeeds, the life of the connection."""
         try:
             error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
         except Unreachable as unreachable:
@@ -257,7 +257,7 @@ class ReconnectingLink:
             self._go_down(LinkEvent.LOST if was_up else LinkEvent.FAILED, error, failure)
 
     async def _connect_and_wait(self) -> str | None:
-        """Returns None after a connection has ended, else why none was made in time."""
+        """Returns None once a connection has ended, else the reason why none was made in time."""
         timeout = self.context.spec.timeouts.connect
         self.context.awaited = ""
         connected = False
@@ -277,20 +277,20 @@ class ReconnectingLink:
         return None if connected else f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
 
     async def _serve_while_used(self, link: UsedLink) -> None:
-        """Until the connection has ended, or was not used for long."""
+        """Returns once the connection has ended, or was idle for long enough."""
         self._go_up(link)
         while True:
             may_idle = LinkEvent.IDLED in TRANSITIONS[self.status.state]
             with anyio.move_on_after(link.seconds_left() if may_idle else math.inf):
                 self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
                 return
-            # Decided and done in one step: a call that comes from now on waits for the next connection.
+            # Decided and done without an await in between: a call from now on waits for the next connection.
             if link.seconds_left() <= 0 and LinkEvent.IDLED in TRANSITIONS[self.status.state]:
                 self._go_idle()
                 return
 
     def _with_earlier_causes(self, error: str) -> str:
-        """The reason of a failed attempt, with the loss that it follows: that is told until the next success (R85)."""
+        """The reason of a failed attempt, with that of the loss before it: kept until the next success (R85)."""
         if self.context.stray_output:
             error += f'; its stdout begins with "{self.context.stray_output}", which is no JSON-RPC message'
         if self._loss is None or self._loss in error:
@@ -319,7 +319,7 @@ class ReconnectingLink:
             self._enter(LinkEvent.RETIRING, link.identity)
 
     def _go_idle(self, recorded: Recorded | None = None) -> None:
-        """Reports that there is no connection until a call needs one; `recorded` of one that never was there."""
+        """Reports that there is no connection until a call needs one; `recorded` if there has never been one."""
         self._link, self._is_first = None, True
         identity, lists = self.status.identity, {}
         if recorded is not None:
@@ -348,7 +348,7 @@ class ReconnectingLink:
             self._on_event(Disconnected(self._name, self._owner, reason))
 
     def _retire(self, event: LinkEvent) -> None:
-        """Publishes once that there is no link any more, and nothing after it."""
+        """Publishes once that the link has ended, and nothing after that."""
         self._link = None
         self._attempt.settle("it has been stopped")
         if self.status.state is not LinkState.RETIRED:
@@ -362,7 +362,7 @@ class ReconnectingLink:
         error: str | None = None,
         failure: LinkFailure | None = None,
     ) -> None:
-        """`since` stays where the state does."""
+        """Enters a state; `since` changes only if the state does."""
         before = self.status
         state = TRANSITIONS[before.state][event]
         since = before.since if state is before.state else self._clock()
@@ -392,7 +392,7 @@ class ReconnectingLink:
             return self._failed(f"{call.method}: the connection was lost, and what became of it is unknown: {error}")
 
     async def _connected_link(self) -> Link:
-        """The link, after at most one attempt to connect, shared by all who wait. Raises Unreachable."""
+        """The link, after at most one attempt to connect that all waiters share. Raises Unreachable."""
         if self._link is not None and not self._link.is_closed:
             return self._link
         attempt = self._attempt

@@ -16,20 +16,20 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.url_secrets import url_secrets
 
 MIN_SECRET = 8
-"""Characters; shorter values occur in ordinary text."""
+"""Characters of a secret at least; shorter values occur in ordinary text."""
 MAX_ADDED: Final = 8
-"""Secrets that were added later, as tokens are, and are still looked for; more where the last came all at once."""
+"""Later secrets, such as tokens, that are still looked for; more if the last addition alone has more."""
 _MASK = "[redacted]"
 MAX_REPLACED: Final = 65_536
-"""Bytes of JSON that is read string by string, which takes a second for each MiB; more is searched as it is written."""
+"""Bytes of JSON that is parsed string by string, at a second for each MiB; longer JSON is searched as text."""
 MAX_TIMES: Final = 1000
-"""Secrets that are replaced one by one in larger JSON; of JSON with more of them nothing is left."""
+"""Secrets that are replaced one by one in longer JSON; JSON with more of them is dropped whole."""
 _JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
-"""A string or a number, in JSON that is valid."""
+"""A string or a number in valid JSON."""
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """Called with a text, returns it without the values of the upstream's `env`, `headers` and, in part, `url`."""
+    """Removes the values of an upstream's `env`, `headers` and, in part, `url` from a text."""
 
     secrets: tuple[str, ...]
     added: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Redaction(msgspec.Struct, frozen=True):
         return cls(tuple(sorted((value for value in values if len(value) >= MIN_SECRET), key=len, reverse=True)))
 
     def including(self, secrets: Iterable[str]) -> Redaction:
-        """This, with secrets that came later: all of these, and of those before the last few."""
+        """This redaction with later secrets: all of these, and the last few before them."""
         known = {*self.secrets, *self.added}
         fresh = tuple(secret for secret in secrets if len(secret) >= MIN_SECRET and secret not in known)
         if not fresh:
@@ -57,8 +57,8 @@ class Redaction(msgspec.Struct, frozen=True):
     def in_json(self, data: Raw) -> Raw:
         """`data` without the secrets, however its strings are escaped; all else of it byte for byte.
 
-        Where it is longer than MAX_REPLACED, nothing is left but a string that says so, if very many secrets are in it,
-        or one that is no part of a string.
+        JSON longer than MAX_REPLACED is replaced by a string that says so, if it holds very many secrets or one outside
+        any string.
         """
         if not (self.secrets or self.added):
             return data
@@ -70,11 +70,11 @@ class Redaction(msgspec.Struct, frozen=True):
         masked, times = self._escaped().subn(_MASK.encode(), bytes(data), MAX_TIMES + 1)
         if not times:
             return data
-        # A number without its digits, or a backslash without what it escaped, is no JSON.
+        # A number without its digits, or a backslash without the character it escapes, is no JSON.
         return Raw(masked) if times <= MAX_TIMES and is_json(masked) else raw(_MASK)
 
     def _escaped(self) -> re2._Regexp:
-        """Finds each secret in JSON, whichever of its characters are escaped."""
+        """A pattern that finds each secret in JSON, whichever of its characters are escaped."""
         options = re2.Options()
         options.max_mem = 64 << 20
         return re2.compile(
@@ -89,7 +89,7 @@ class Redaction(msgspec.Struct, frozen=True):
 
 
 def _any_form(letter: str) -> str:
-    """An expression for the ways to write a character in JSON (RFC 8259, section 7)."""
+    """A pattern for the ways to write a character in JSON (RFC 8259, section 7)."""
     units = letter.encode("utf-16-be", "surrogatepass")
     by_number = "".join(rf"\\u(?i:{units[at : at + 2].hex()})" for at in range(0, len(units), 2))
     ways = [by_number, re2.escape(letter.encode(errors="replace").decode())]

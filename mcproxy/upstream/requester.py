@@ -1,4 +1,4 @@
-"""HTTP requests of one link: headers made from scratch, cookies, redirects, bounded bodies, errors as sentences.
+"""HTTP requests of one link: headers built from scratch, cookies, redirects, bounded bodies, errors as sentences.
 
 Follows redirects within one origin only, so that no credential leaves it (requirements R40, R43). Speaks no MCP.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 AUTHENTICATION: Final = frozenset({401, 403})
-"""Statuses that refuse the credentials of a request."""
+"""Statuses by which a server refuses a request's credentials."""
 TRANSIENT: Final = frozenset({408, 425, 429})
 """Statuses that refuse a request for now: the same request may succeed later."""
 PREFIX_BYTES: Final = 16 * 1024
@@ -50,17 +50,17 @@ QUOTED_CHARS: Final = 300
 PREFIX_TIMEOUT: Final = 5.0
 MAX_REDIRECTS: Final = 3
 AUTHORIZATIONS: Final = 3
-"""How often a request is sent at the most: without a credential, with one, and with its successor."""
+"""How often a request is sent at most: without a credential, with one, and with its successor."""
 MAX_KEPT_HEADS: Final = 256
-"""Heads that are kept for requests that have them alike but for the fields that vary."""
+"""Heads kept for requests that differ only in the fields that vary."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
-"""A longer head is not kept, the names of the fields that vary included: servers choose some of them."""
+"""Bytes of a head, with the names of its varying fields, above which it is not kept: servers choose some names."""
 _REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
     "Accept": "*/*",
-    # Bodies are passed on unread: a small compressed one may unpack to a very large one.
+    # Bodies are passed on without being read: a small compressed one may unpack to a very large one.
     "Accept-Encoding": "identity",
 }
 
@@ -77,7 +77,7 @@ NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @asynccontextmanager
 async def connection_pool(context: LinkContext) -> AsyncIterator[HttpConnections]:
-    """The connections of one link, shared with no other (R39)."""
+    """The connections of one link, not shared with any other link (R39)."""
     if context.connections is not None:
         yield context.connections
         return
@@ -88,11 +88,11 @@ async def connection_pool(context: LinkContext) -> AsyncIterator[HttpConnections
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
-    """A response whose body is not read yet. The caller releases it, or closes it."""
+    """A response whose body has not been read. The caller releases it, or closes it."""
 
     url: URL
     body: ClientResponse
-    """Iterates over the body as it comes; raises ConnectionBroken."""
+    """The body, chunk by chunk as it arrives; raises ConnectionBroken."""
 
     @property
     def status(self) -> int:
@@ -110,16 +110,16 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Headers, by their names in lower case."""
+        """Headers by their names in lower case."""
         return self.body.head.fields
 
     @property
     def content_type(self) -> str:
-        """The media type alone, in lower case; empty without one."""
+        """The media type without parameters, in lower case; empty if absent."""
         return self.body.head.content_type
 
     def release(self) -> None:
-        """Reads no more of the body: the connection serves again if the rest comes soon."""
+        """Stops reading the body; the connection is reused if the rest comes soon."""
         self.body.release()
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
         self.body.close()
 
     def finish(self, *, reusable: bool) -> None:
-        """Releases the response where the connection may serve again, else closes it."""
+        """Releases the response if the connection may be reused, else closes it."""
         if reusable:
             self.body.release()
         else:
@@ -135,7 +135,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The head of a request without the fields that vary, of these `names`, and its bytes."""
+    """The bytes of a request's head, without the varying fields with these `names`."""
 
     method: str
     url: URL
@@ -148,7 +148,7 @@ _NO_HEAD: Final = _Head("", URL(), (), (), b"")
 
 
 class Requester:
-    """Requests of one link to one server, with the link's headers and the cookies that it was given (R39)."""
+    """Requests of one link to one server, with the link's headers and the cookies that the server set (R39)."""
 
     def __init__(self, http: HttpConnections, context: LinkContext) -> None:
         self._http = http
@@ -158,9 +158,9 @@ class Requester:
         self._last = _NO_HEAD
         self._cookies: CookieJar | None = None
         self._generation = 0
-        """Of the credential that requests carry (`LinkContext.authorization`)."""
+        """The generation of the credential that requests carry (`LinkContext.authorization`)."""
         self._changing: NamedHeaders = {}
-        """The headers of that credential; they take precedence over the link's own."""
+        """The headers of that credential; they override the link's own."""
 
     def request(
         self,
@@ -172,9 +172,9 @@ class Requester:
     ) -> Awaitable[UpstreamResponse]:
         """The response, its body not read. The caller releases it, or closes it.
 
-        `headers` are those that many requests have alike, `varying` those that each has with another value.
-        Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect that is
-        not followed, or where no token can be had: the call fails, and the link stands.
+        `headers` are those that many requests share, `varying` those whose values differ each time. Raises NotAccepted
+        if no connection could be made, PeerGone if it broke, and Rejected for a redirect that is not followed or if no
+        token is available: then the call fails and the link stays.
         """
         source = self._context.authorization
         if source is None:
@@ -190,7 +190,7 @@ class Requester:
         varying: Mapping[str, str],
         data: bytes | None,
     ) -> UpstreamResponse:
-        """Sends a credential along; again with another, where the server refused that: it did nothing then (R4)."""
+        """Sends a request with a credential; if the server refuses that, which executes nothing (R4), with another."""
         again = AUTHORIZATIONS
         while True:
             credential = source.present() or await source.credential()
@@ -253,7 +253,7 @@ class Requester:
         return await self._sent(method, target, headers, varying, data, redirects - 1)
 
     def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
-        """Raises Rejected where the redirect is not to be followed."""
+        """Raises Rejected for a redirect that may not be followed."""
         if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(response.url):
             raise Rejected(
                 f"HTTP {response.status} redirects to {target.origin() if target.absolute else target}, "
@@ -264,7 +264,7 @@ class Requester:
             raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
     def _head(self, method: str, url: URL, headers: ExtraHeaders, varying: Mapping[str, str]) -> bytes:
-        """The head as bytes: what most requests of a link have alike, and behind it the fields that vary."""
+        """The head as bytes: the part that a link's requests share, followed by the varying fields."""
         if traced := departing.get():
             varying = {**varying, **traced}
         names, head = tuple(varying) if varying else (), self._last
@@ -292,7 +292,7 @@ class Requester:
         return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> NamedHeaders:
-        """The credentials of the URL itself, and the cookies of earlier answers."""
+        """The credentials in the URL itself, and the server's cookies."""
         fields: NamedHeaders = {}
         if url.user is not None or url.password is not None:
             pair = f"{url.user or ''}:{url.password or ''}"
@@ -336,12 +336,12 @@ def _challenge(response: UpstreamResponse) -> str | None:
 
 
 def quotable(body: bytes) -> str:
-    """The beginning of a body as text, for errors and for patterns that are looked for in it."""
+    """The beginning of a body as text, to quote in errors and to search for patterns."""
     return body[:PREFIX_BYTES].decode(errors="replace")
 
 
 async def read_body(response: UpstreamResponse, limit: int) -> bytes:
-    """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
+    """The whole body. Raises Rejected over `limit` bytes, PeerGone if it breaks off."""
     body = response.body
     try:
         return body.rest(limit) if body.is_complete else await body.read(limit)
@@ -352,7 +352,7 @@ async def read_body(response: UpstreamResponse, limit: int) -> bytes:
 
 
 async def read_prefix(response: UpstreamResponse) -> bytes:
-    """The beginning of an error's body: PREFIX_BYTES at most, as far as it comes within PREFIX_TIMEOUT."""
+    """The beginning of an error's body: at most PREFIX_BYTES that arrive within PREFIX_TIMEOUT."""
     body = b""
     with anyio.move_on_after(PREFIX_TIMEOUT):
         try:
@@ -373,7 +373,7 @@ def _redirect(response: UpstreamResponse) -> URL | None:
 
 
 def _connect_failure(error: ConnectFailed) -> str:
-    """Why there is no connection, in words without the address."""
+    """The reason why no connection was made, without the address."""
     match error.__cause__:
         case TimeoutError():
             return "it does not answer"

@@ -13,16 +13,16 @@ LINE_BYTES = 4096
 
 
 class StderrTail:
-    """Takes chunks cut anywhere. A line is cut at its limit, and kept as `redact` returns it."""
+    """Takes chunks split anywhere. A line is cut at its limit, and kept as `redact` returns it."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._lines: deque[str] = deque(maxlen=LINES)
         self._partial = b""
         self._former: tuple[str, ...] = ()
-        """The last lines of the child before this one."""
+        """The last lines of the previous child."""
         self.count = 0
-        """Whole lines so far, those of children before this one included."""
+        """The number of whole lines so far, previous children's included."""
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that `chunk` completes."""
@@ -38,19 +38,19 @@ class StderrTail:
         return lines
 
     def begin(self) -> None:
-        """Another child is started: the lines of the one before stay readable until it writes its first."""
+        """Notes that another child starts: the previous child's lines stay readable until it writes its first."""
         self.feed(b"\n")
         self._former = self.lines
         self._lines.clear()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The last lines of this child, or of the one before while this one has written none."""
+        """The last lines of this child, or of the previous one until this one has written any."""
         return self.own_lines or self._former
 
     @property
     def own_lines(self) -> tuple[str, ...]:
-        """The last lines of this child, an incomplete last one included."""
+        """The last lines of this child, a last incomplete line included."""
         rest = self._text(self._partial)
         return (*self._lines, rest) if rest else tuple(self._lines)
 
@@ -59,7 +59,7 @@ class StderrTail:
 
 
 class LineRateLimit:
-    """A limit of lines that are logged in each second; counts those over it."""
+    """Limits the lines that are logged in each second; counts the others."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -67,7 +67,7 @@ class LineRateLimit:
         self._suppressed = 0
 
     def admit(self, lines: list[str], most: int, now: float) -> tuple[list[str], int]:
-        """The first of `lines`, to be logged, and how many were suppressed in earlier seconds and not reported yet."""
+        """Those of `lines` to log, and how many were suppressed in earlier seconds and not reported yet."""
         suppressed = 0
         if int(now) != self._second:
             self._second, self._said = int(now), 0
@@ -78,6 +78,6 @@ class LineRateLimit:
         return shared, suppressed
 
     def take_suppressed(self) -> int:
-        """How many were suppressed since this was last asked."""
+        """The number of lines suppressed since this was last called."""
         suppressed, self._suppressed = self._suppressed, 0
         return suppressed

@@ -1,8 +1,8 @@
 """One upstream, as the rest of the gateway sees it: a handler, a state, and events.
 
-Owns the shared link, and links of callers' own: one for each client session with `connection: session` (requirement
-R14), for each principal with `connection: principal` (R77), or for each set of `credentials` (R39). Bounds calls and
-links; a retired upstream ends with its last call (R49). Speaks no protocol: it hands calls to links.
+Owns the shared link and callers' own links: one for each client session with `connection: session` (requirement R14),
+for each principal with `connection: principal` (R77), or for each set of `credentials` (R39). Bounds calls and links; a
+retired upstream ends with its last call (R49). Speaks no protocol: it passes calls to links.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from mcproxy.upstream.oauth.storage.store import GrantStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
-"""Client capabilities by which a client can be asked something."""
+"""Client capabilities that let an upstream ask a client for input."""
 
 
 class ConnectionSlots:
-    """A count of links that have an owner, with its limit: of one upstream, or of all together."""
+    """A count of links that have an owner, with its limit: of one upstream, or of all upstreams."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -67,7 +67,7 @@ class ConnectionSlots:
         return self._taken >= self.limit
 
     def take(self) -> None:
-        """Counts one more, also over the limit: see `full`."""
+        """Counts one more, even beyond the limit: see `full`."""
         self._taken += 1
 
     def give_back(self) -> None:
@@ -107,21 +107,21 @@ class Supervisor:
         self._clock = clock
         self._in_flight = 0
         self._idle: anyio.Event | None = None
-        """Set when no call is in flight; made by `run`."""
+        """Set while no call is in flight; made by `run`."""
         self._retired = anyio.Event()
         self._grace = 0.0
         self._tasks: TaskGroup | None = None
         self._per_link: dict[str, Call] = {}
-        """The latest call of each method that sets a state of the shared links."""
+        """For each method that sets a state of the shared links, its latest call."""
         self._owned: dict[str, ReconnectingLink] = {}
         self._hints = EraHints()
         self._handshake_link: ReconnectingLink | None = None
         self._handshake_tried = False
         self._is_called = False
-        """Whether a call other than for a list has gone over the shared link: the server may keep state of it."""
+        """Whether a call other than one for a list went over the shared link: the server may keep state of it."""
         self._address = address(spec)
         self.logins: UpstreamLogins | None = None
-        """The logins of people and of the gateway there, with `oauth`."""
+        """The logins of people and of the gateway at the upstream, with `oauth`."""
         if spec.oauth is not None and spec.url is not None:
             self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, record, clock, renew)
         self._headers_command = HeadersCommand(spec, self._spawn, clock=clock) if spec.headers_command else None
@@ -137,7 +137,7 @@ class Supervisor:
 
     @property
     def status(self) -> UpstreamStatus:
-        """A snapshot of the shared link for operators; links with an owner show only in what they ask of clients."""
+        """A snapshot of the shared link for operators; other links show only in what they ask of clients."""
         status = self._shared.status
         return UpstreamStatus(
             self.name,
@@ -158,7 +158,7 @@ class Supervisor:
         )
 
     async def run(self) -> None:
-        """Keeps the upstream connected until cancelled, or until it is retired and its calls are over."""
+        """Keeps the upstream connected until cancelled, or until it is retired and its last call is over."""
         async with task_group() as self._tasks:
             for link in self._owned.values():
                 self._tasks.start_soon(self._run_owned, link)
@@ -191,19 +191,19 @@ class Supervisor:
                 self._idle.set()
 
     def restart(self) -> None:
-        """Ends every connection, a child with it, and makes it anew at once; calls in flight fail."""
+        """Ends every connection, children included, and makes them anew at once; calls in flight fail."""
         for link in self._links():
             link.restart("restarted by an operator")
         self.retry()
 
     def retry(self) -> None:
-        """Makes an attempt to connect now, where the next one would come later."""
+        """Starts an attempt to connect now, where the next one would come later."""
         for link in self._links():
             if link.status.state is not LinkState.IDLE:
                 link.connect_soon()
 
     def reconfigure(self, spec: UpstreamSettings) -> None:
-        """Goes by settings that differ from those before in no key that takes another link."""
+        """Puts settings in force that differ in no key for which a new link is needed."""
         self._adopt(spec)
         self._slots[0].limit = spec.max_connections
         for link in self._links():
@@ -215,7 +215,7 @@ class Supervisor:
         self._one_for_all = spec.connection == "shared" and not spec.credentials.forward
 
     def retire(self, grace: float) -> None:
-        """Publishes and connects nothing more, and ends with its last call, or after `grace` seconds."""
+        """Publishes and connects nothing more; ends with its last call, or after `grace` seconds."""
         self._grace = grace
         self._retired.set()
         self._metrics.upstream_up.labels(self.name).set(0)
@@ -223,7 +223,7 @@ class Supervisor:
             link.drain()
 
     async def forget_login(self) -> None:
-        """Takes the gateway's own grant back at its authorization server, and forgets it."""
+        """Revokes the gateway's own grant at its authorization server, and forgets it."""
         if self.logins is not None and not self.logins.is_per_principal:
             await self.logins.forget_own()
 
@@ -245,7 +245,7 @@ class Supervisor:
             return self._shared
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
-            # R39: what lists for everybody answers no caller; the gateway refused before, naming the header.
+            # R39: the link that lists for all callers carries no calls; the gateway refused before, naming the header.
             return self._unavailable("its callers bring credentials of their own, and this one has not")
         if key is None:
             return self._shared
@@ -273,12 +273,12 @@ class Supervisor:
         return link
 
     def _bring(self, caller: Caller) -> None:
-        """Has the token that a caller with a link brought exchanged, where that is how the upstream is called."""
+        """Exchanges the token that a caller with a link brought, if the upstream is called with exchanged tokens."""
         if self.logins is not None and self.logins.exchanges:
             self.logins.bring(caller)
 
     def _may_own(self, call: Call, key: str) -> bool:
-        """Whether `call` may make the link of `key`: its session's, while the session lasts, or its principal's."""
+        """Whether `call` may make the link of `key`: its session's while the session lasts, or its principal's."""
         if self._spec.connection == "principal":
             return call.caller.principal.key == key
         return call.listener is not None and call.caller.session == key
@@ -293,9 +293,9 @@ class Supervisor:
     async def _handshake_capable(self) -> ReconnectingLink:
         """The shared link for callers of the handshake era that can be asked.
 
-        Over HTTP they get a second link beside the other. A child speaks one era for all callers: the stateless one,
-        unless the first who called it can be asked in the handshake era. Once it has been called it keeps its era,
-        since to start it again would lose its state.
+        Over HTTP these callers get a second link. A child speaks one era with all callers: the stateless era, unless
+        its first caller can be asked in the handshake era. Once it has been called it keeps its era, since a restart
+        would lose its state.
         """
         if not (await self._shared.is_reachable() and self._may_serve_both):
             return self._shared
@@ -320,10 +320,13 @@ class Supervisor:
         return not self._retired.is_set() and (transport(self._spec) != "stdio" or not self._is_called)
 
     def _start_handshake_link(self) -> ReconnectingLink:
-        """A second shared link, in the handshake era. Its states are not published; what the server sends on it is."""
+        """A second shared link, in the handshake era.
+
+        Its states are not published; the server's notifications on it are.
+        """
 
         def publish(change: Change | PushChannel | UnannouncedLists) -> None:
-            # The lists that are served are those of the shared link, and so is the push channel that counts for them.
+            # Served lists come from the shared link, whose push channel is the one that counts for them.
             if not isinstance(change, PushChannel | UnannouncedLists):
                 self._shared_context.publish(change)
 
@@ -341,7 +344,7 @@ class Supervisor:
         return link
 
     async def _repeat_on_handshake_link(self, call: Call) -> None:
-        """Sends what sets a state of a link over the second shared link too, now and whenever that comes up."""
+        """Sends requests that set a state of a link over the second shared link too, now and whenever that comes up."""
         self._per_link[call.row.name] = call
         if self._handshake_link is not None and self._handshake_link.era is not None:
             await self._handshake_link(call)
@@ -373,7 +376,7 @@ class Supervisor:
         return context
 
     def _login_changed(self, principal: str, why: str | None) -> None:
-        """A login is awaited, or was made: then links of another login end, and those without one are made at once."""
+        """A login is awaited or was made: ends links of another login, and makes those without a login at once."""
         owner = Principal(principal).key if self.logins is not None and self.logins.is_per_principal else None
         if why is None:
             for link in self._links() if owner is None else filter(None, [self._owned.get(owner)]):
@@ -386,7 +389,7 @@ class Supervisor:
         self._tasks.start_soon(job)
 
     def _is_current(self, context: LinkContext, owner: str) -> bool:
-        """False once it is released: its owner's next link may be there before the last notification of this one."""
+        """False once it is released: its owner's next link may exist before the last notification of this one."""
         link = self._owned.get(owner)
         return link is not None and link.context is context
 
@@ -413,19 +416,19 @@ class Supervisor:
                     self._counted_reconnects = self._shared.reconnects
                     self._metrics.reconnects.labels(self.name).inc()
             case Idled():
-                # Nothing is wrong with it, and no alarm is to go off.
+                # Nothing is wrong with it: no alarm may go off.
                 self._metrics.upstream_up.labels(self.name).set(1)
             case _:
                 self._metrics.upstream_up.labels(self.name).set(0)
         self._publish(event)
 
     def _publish(self, event: UpstreamEvent) -> None:
-        """Publishes nothing once retired: another upstream may have the name by then."""
+        """Publishes an event. Nothing once retired: another upstream may have the name by then."""
         if not self._retired.is_set():
             self._on_event(event)
 
     def _check_no_loop(self, identity: ServerIdentity) -> None:
-        """Raises Unreachable where this gateway is behind the upstream, or is the upstream (requirement R15)."""
+        """Raises Unreachable if this gateway is the upstream, or is behind it (requirement R15)."""
         if self._gateway_id is None or "experimental" not in identity.capabilities:
             return
         try:
@@ -441,7 +444,7 @@ class Supervisor:
 
 
 def _idling(spec: UpstreamSettings, proxy: Proxy, manifest: Manifest | None) -> Idling:
-    """How the link that all callers share idles. One that nothing was recorded of connects, to learn its lists."""
+    """The idle settings of the shared link. One without recorded lists connects, to learn its lists."""
     recorded = None
     if manifest is not None and spec.start == "on_demand":
         info = ServerIdentity(

@@ -1,7 +1,7 @@
 """Commands of the configuration: found on PATH, given their environment, started under a reaper.
 
-No shell is involved. `reaper` stands in between, so that all that a command starts ends with it, and with the gateway
-(requirement R11). Keeps no command running: `process` does, or `output` reads one to its end.
+No shell is involved. Commands run under `reaper`, so that every process that a command starts ends with the command,
+and with the gateway (requirement R11). `process` keeps a command running; `output` reads one to its end.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.link import Unreachable
 
 END_TIMEOUT: Final = 2.0
-"""Seconds that a command which is ended may take for it."""
+"""Seconds that a command gets to end."""
 REAPER: Final = Path(__file__).with_name("reaper.py")
 INHERITED: Final = (
     "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
 )  # fmt: skip
-"""The variables of the gateway's own environment that a child gets: none that may hold a secret."""
+"""The variables of the gateway's environment that a child inherits: none that may hold a secret."""
 
 
 class CommandFailed(Exception):
-    """A command gave no output that can be used. The text says why, and quotes nothing that it wrote."""
+    """A command gave no usable output. The text says why, and quotes nothing that it wrote."""
 
 
 def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a child: those of INHERITED that there are, and those of the settings."""
+    """The environment of a child: the INHERITED variables that are set, and those of the settings."""
     return {name: environ[name] for name in INHERITED if name in environ} | spec.env
 
 
@@ -64,9 +64,9 @@ def locate(command: str, cwd: str | None, env: Mapping[str, str]) -> str:
 async def start(
     command: Sequence[str], cwd: str | None, env: Mapping[str, str], lifeline: int, *, stdin: int, stderr: int
 ) -> Process:
-    """The command under a reaper, its stdout in a pipe. `lifeline` is the reaper's end, and is closed here.
+    """Starts the command under a reaper, with its stdout in a pipe.
 
-    Raises Unreachable.
+    `lifeline` is the reaper's end of the lifeline pipe, and is closed here. Raises Unreachable.
     """
     reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
     try:
@@ -90,7 +90,7 @@ async def output(
 ) -> bytes:
     """The stdout of a command that ends by itself with status 0, within `timeout` seconds and `limit` bytes.
 
-    Its stdin is empty, and its stderr goes nowhere. Raises CommandFailed, and Unreachable where it cannot be started.
+    Its stdin is empty, and its stderr is discarded. Raises CommandFailed, and Unreachable if it cannot be started.
     """
     found = locate(command[0], cwd, env)
     held, ours = os.pipe()
@@ -115,7 +115,7 @@ async def output(
 
 
 async def _whole(stream: ByteReceiveStream, limit: int) -> bytes:
-    """All of a stream. Raises CommandFailed over `limit` bytes."""
+    """The whole stream. Raises CommandFailed for more than `limit` bytes."""
     written = b""
     async for chunk in stream:
         written += chunk
@@ -125,7 +125,7 @@ async def _whole(stream: ByteReceiveStream, limit: int) -> bytes:
 
 
 async def _ended(process: Process) -> None:
-    """Waits for a command whose lifeline is closed, and kills its reaper where that does not see to it."""
+    """Waits for a command whose lifeline is closed; kills its reaper if the command does not end by that."""
     with anyio.move_on_after(END_TIMEOUT):
         await process.wait()
     with suppress(ProcessLookupError):

@@ -1,10 +1,10 @@
-"""Splits a byte stream into lines, in time linear in its length, with a limit for one line. Reads no line."""
+"""Splits a byte stream into lines, in time linear in its length, with a limit for one line. Interprets no line."""
 
 from __future__ import annotations
 
 
 class LineTooLong(Exception):
-    """A line grew over the decoder's limit, in bytes."""
+    """A line is longer than the decoder's limit in bytes."""
 
 
 class LineDecoder:
@@ -14,7 +14,7 @@ class LineDecoder:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, in order, without their ends. Raises LineTooLong."""
+        """The lines that `chunk` completes, in order, without their line ends. Raises LineTooLong."""
         head, *rest = chunk.split(b"\n")
         self._keep(head)
         if not rest:

@@ -1,7 +1,7 @@
 """A child process as a `Duplex`: one JSON message a line on its stdin and stdout (basic/transports, stdio).
 
-Starts no shell, and nothing directly: `reaper` stands in between, so that all that the child starts ends with it, and
-with the gateway (requirement R11). Knows no era: the lines are for the conversation to read.
+Starts no shell. The child runs under `reaper`, so that every process that it starts ends with it, and with the gateway
+(requirement R11). Knows no era: the conversation reads the lines.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = structlog.get_logger()
 EXIT_GRACE: Final = 0.4
 """Seconds from a child's exit to the end of its stdout, and again to the end of its stderr (R13: within 1 s)."""
 LINES_PER_TURN: Final = 100
-"""Lines that are read in a row before other tasks have a turn (R1)."""
+"""Lines that are read in a row before other tasks get a turn (R1)."""
 QUOTED_STDERR_LINES: Final = 10
-"""The last lines of stderr, quoted in the reason of an exit."""
+"""The last lines of stderr that the reason of an exit quotes."""
 
 
 _AFTER_BOM: Final = (BOM + b"{", BOM + b"[")
@@ -43,7 +43,7 @@ _AFTER_BOM: Final = (BOM + b"{", BOM + b"[")
 
 @asynccontextmanager
 async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Duplex]:
-    """A child that runs. On leaving its stdin is closed, then it gets SIGTERM, then its whole process tree SIGKILL."""
+    """Runs a child. On leaving, its stdin is closed; then it gets SIGTERM, then its whole process tree SIGKILL."""
     spec = context.spec
     assert spec.command is not None, "a child has a command"
     env = environment(spec, environ)
@@ -94,7 +94,7 @@ class _Child:
             raise NotAccepted("the child takes no more input") from error
 
     async def watch_stdin(self) -> None:
-        """Ends the connection where the child does not read its stdin for `idle` seconds, or has closed it."""
+        """Ends the connection if the child does not read its stdin for `idle` seconds, or has closed it."""
         timeout = self._context.spec.timeouts.idle
         try:
             await self._stdin.watch(timeout)
@@ -102,7 +102,7 @@ class _Child:
             self._end(f"the child did not read its input for {timeout:g} s")
             return
         with anyio.move_on_after(EXIT_GRACE):
-            await self._stdout_ended.wait()  # Where it died, the end of its output tells more.
+            await self._stdout_ended.wait()  # If the child died, the end of its output tells more.
         self._end("the child closed its input")
 
     def _end(self, reason: str) -> None:
@@ -127,7 +127,7 @@ class _Child:
             log.debug("stderr", upstream=self._context.spec.name, line=line)
 
     async def wait_exit(self) -> None:
-        """Ends the reading soon after the child has exited: a grandchild may still hold its stdout open."""
+        """Ends reading soon after the child has exited: a grandchild may hold its stdout open."""
         await self._process.wait()
         with anyio.move_on_after(EXIT_GRACE):
             await self._stdout_ended.wait()
@@ -152,7 +152,10 @@ class _Child:
                     await anyio.lowlevel.checkpoint()
 
     def _take(self, line: bytes, receive: Callable[[bytes], None]) -> None:
-        """Tells banners and log lines from messages by their first character: there may be very many of them (R16)."""
+        """Takes a line.
+
+        Banners and log lines are told from messages by their first character, as there may be many (R16).
+        """
         line = line.strip()
         if line.startswith((b"{", b"[")):
             receive(line)
@@ -206,7 +209,7 @@ async def _ends_by_itself(process: Process, stdin: ChildStdin, timeout: float) -
 
 
 async def _kill(process: Process, lifeline: RawIOBase, timeout: float) -> None:
-    """The reaper kills all of its session once the other end of its lifeline is closed."""
+    """Closes the lifeline, upon which the reaper kills every process of its session."""
     lifeline.close()
     if not await _exits(process, timeout):
         with suppress(ProcessLookupError):
@@ -217,7 +220,7 @@ def _kill_session(leader: int) -> None:
     """If the reaper was SIGKILLed, kill every process still in its session."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name in parentheses may hold anything; state, parent, group and session follow it.
+            # The name in parentheses may hold any characters; state, parent, group and session follow it.
             if int(stat.read_bytes().rpartition(b")")[2].split()[3]) == leader:
                 os.kill(int(stat.parent.name), signal.SIGKILL)
 

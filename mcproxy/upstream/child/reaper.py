@@ -1,12 +1,11 @@
 """Runs one command and ends with all processes that it started: `python -I -S reaper.py LIFELINE FILES COMMAND...`.
 
 Stands between the gateway and a child that speaks over stdio, and touches neither stdin, stdout nor stderr. It adopts
-the processes that the command leaves orphaned (PR_SET_CHILD_SUBREAPER), so that it
-finds what `npx` and `uvx` start.
-LIFELINE is a pipe that only the gateway holds open: when it closes, by intent or because the gateway was killed, all
-is killed at once. PR_SET_PDEATHSIG alone could not do this: it reaches the direct child only, and here it covers
-the one case left, the death of this process. SIGTERM goes on to the command's process group. Exits as the command did.
-FILES is the soft limit of open files that the command gets.
+the processes that the command leaves orphaned (PR_SET_CHILD_SUBREAPER), so that it finds what `npx` and `uvx` start.
+LIFELINE is a pipe that only the gateway holds open: when it closes, by intent or because the gateway was killed, all is
+killed at once. PR_SET_PDEATHSIG alone could not do this: it reaches the direct child only, and here it covers the one
+case left, the death of this process. SIGTERM is passed on to the command's process group. Exits as the command did.
+FILES is the command's soft limit of open files.
 """
 
 import contextlib
@@ -23,7 +22,10 @@ NOT_FOUND = 127
 
 
 def main(arguments: list[str]) -> None:
-    """Never returns: ends the process as the command ended. `arguments` are those after the name of the script."""
+    """Runs the command and ends this process as the command ended; never returns.
+
+    `arguments` are those after the script's name.
+    """
     lifeline, files, command = int(arguments[0]), int(arguments[1]), arguments[2:]
     os.set_inheritable(lifeline, False)
     _close_all_but_stdio_and(lifeline)
@@ -37,7 +39,10 @@ def main(arguments: list[str]) -> None:
 
 
 def _close_all_but_stdio_and(lifeline: int) -> None:
-    """Some event loops leak the other ends of the command's pipes to us: held open, they never end."""
+    """Closes inherited descriptors.
+
+    Some event loops leak the other ends of the command's pipes into this process; while open, they hold the pipes open.
+    """
     os.closerange(3, lifeline)
     os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
 
@@ -48,7 +53,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _wake_on(*signals: signal.Signals) -> int:
-    """A file descriptor that yields one byte, its number, for each signal that arrives."""
+    """A file descriptor that yields one byte, the signal's number, for each signal that arrives."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -68,7 +73,7 @@ def _start(command: list[str], files: int) -> int:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != reaper:
             os._exit(NOT_FOUND)
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would pass that on
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would pass that on
             signal.signal(ignored, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         os.execvp(command[0], command)  # noqa: S606  no shell: that is the point
@@ -78,19 +83,19 @@ def _start(command: list[str], files: int) -> int:
 
 
 def _lead_group(pid: int) -> None:
-    with contextlib.suppress(OSError):  # the other of the two processes was faster
+    with contextlib.suppress(OSError):  # parent and child both do this; the other was faster
         os.setpgid(pid, 0)
 
 
 def _release_stdio() -> None:
-    """Else neither the gateway nor the command would read an end-of-file when the other closes its end."""
+    """Closes stdio; else neither the gateway nor the command would see an end-of-file when the other closes its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
 
 
 def _watch(child: int, lifeline: int, wakeup: int) -> int:
-    """Returns the wait status of the command, or of its killing when the lifeline closes."""
+    """Returns the command's wait status; that of SIGKILL once the lifeline closes."""
     while True:
         ready, _, _ = select.select([lifeline, wakeup], [], [])
         if lifeline in ready:
@@ -103,7 +108,7 @@ def _watch(child: int, lifeline: int, wakeup: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reaps all dead children; the wait status of the command where it is one of them."""
+    """Reaps all dead children; returns the command's wait status if it is one of them."""
     found = None
     while True:
         try:
@@ -117,7 +122,7 @@ def _reap(child: int) -> int | None:
 
 
 def _kill_all(child: int) -> None:
-    """Kills until no child is left: the children of one that dies become ours."""
+    """Kills until no child is left: children of a killed process are adopted here."""
     _signal_group(child, signal.SIGKILL)
     while True:
         for pid in _children():

@@ -1,6 +1,6 @@
 """A child's stdin, written as whole lines, in order, without a task in between.
 
-A write waits for a child that reads slowly; `watch` reports one that does not read at all. Reads no line.
+A write waits for a child that reads slowly; `watch` reports a child that does not read at all. Interprets no line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcproxy.concurrency.wakeup import Wakeup
 
 
 class ChildStdin(asyncio.BaseProtocol):
-    """Our end of the pipe, as an asyncio protocol."""
+    """The gateway's end of the pipe, as an asyncio protocol."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport
@@ -29,7 +29,7 @@ class ChildStdin(asyncio.BaseProtocol):
         self._wakeup = Wakeup()
 
     async def write(self, line: bytes) -> None:
-        """Returns when the line is in the pipe's buffer. Raises BrokenResourceError where the child closed its end."""
+        """Returns when the line is in the pipe's buffer. Raises BrokenResourceError if the child closed its end."""
         while self._full:
             await self._wakeup.wait()
         if self._lost:
@@ -39,7 +39,7 @@ class ChildStdin(asyncio.BaseProtocol):
         self._transport.write(line)
 
     async def watch(self, timeout: float) -> None:
-        """Returns when a line could not be written, since the child closed its end.
+        """Returns once a line could not be written because the child closed its end.
 
         Raises TimeoutError where the pipe stays full for `timeout` seconds.
         """
@@ -48,7 +48,7 @@ class ChildStdin(asyncio.BaseProtocol):
                 await self._wakeup.wait()
 
     def close(self) -> None:
-        """Closes the pipe once all that was written has been read."""
+        """Closes the pipe once the child has read all that was written."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -59,7 +59,7 @@ class ChildStdin(asyncio.BaseProtocol):
     # asyncio.BaseProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclasses of it
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transports are no subclasses of it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost, self._full, self._refused = True, False, self._refused or exc is not None
@@ -75,10 +75,10 @@ class ChildStdin(asyncio.BaseProtocol):
 
 
 class _PipeEnd:
-    """Our end of a pipe as event loops take it: a file that is closed once, by whichever of us comes first.
+    """The gateway's end of a pipe, as a file that is closed exactly once.
 
-    asyncio's transport closes the file; uvloop's closes the descriptor, and the file after it, or never. By then the
-    number may be that of another file or connection: a file object that closed it, or was collected, ended that one.
+    asyncio's transport closes the file. uvloop's closes the descriptor, and the file later or never; by then the number
+    may belong to another file or connection, which closing or collecting a plain file object would close.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -95,7 +95,7 @@ class _PipeEnd:
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
-    """The device and inode that a descriptor refers to; None where it is closed."""
+    """The device and inode of a descriptor; None if it is closed."""
     try:
         status = os.fstat(descriptor)
     except OSError:
@@ -105,7 +105,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 @asynccontextmanager
 async def stdin_pipe() -> AsyncIterator[tuple[int, ChildStdin]]:
-    """A new pipe: the file descriptor that the child inherits, for the caller to close after that, and our end."""
+    """Makes a pipe: the descriptor for the child, which the caller closes after the start, and the gateway's end."""
     theirs, ours = os.pipe()
     loop = asyncio.get_running_loop()
     try:

@@ -1,7 +1,7 @@
 """The client side of the handshake era (2024-11-05 to 2025-11-25), over any transport: from `initialize` on.
 
-Sends calls, and takes responses, notifications and requests of the server. Opens no connection: the transport gives it
-a `send` and hands it what arrives. Sends nothing twice; `reconnecting` decides that.
+Sends calls, and takes the server's responses, notifications and requests. Opens no connection: the transport provides
+`send`, and passes in each message that arrives. Sends nothing twice; `reconnecting` decides on retries.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ SHARED_CAPABILITIES: Final[Params] = {
     "sampling": Raw(b'{"tools":{},"context":{}}'),
     "elicitation": Raw(b'{"form":{},"url":{}}'),
 }
-"""All capabilities that the gateway can bridge: some servers offer tools by these (requirement R61)."""
+"""All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
 
 
 @asynccontextmanager
 async def handshake_over_pipe(
     pipe: Duplex, context: LinkContext, give_up: anyio.Event | None = None
 ) -> AsyncIterator[Link]:
-    """A link over a pipe on which everything arrives in one stream. Raises Unreachable or Rejected.
+    """A link over a pipe on which all messages arrive in one stream. Raises Unreachable or Rejected.
 
-    `give_up` ends a handshake that is not done yet.
+    `give_up` ends an unfinished handshake.
     """
     async with task_group() as tasks:
         conversation = HandshakeConversation(context, tasks, pipe.send)
@@ -161,11 +161,11 @@ class HandshakeConversation:
         return self._close_reason
 
     def is_answered(self, id: RequestId) -> bool:
-        """Whether request `id` is answered and the link still open, so that its connection may serve again."""
+        """Whether request `id` is answered and the link still open, so that its connection may be reused."""
         return self.settled(id) and not self.is_closed
 
     def disconnect(self, reason: str) -> None:
-        """Closes the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        """Closes the link: calls in flight fail with PeerGone, later ones with NotAccepted."""
         if not self._is_lost:
             self.is_closed, self._is_lost, self._close_reason = True, True, reason
             self._ended.set()
@@ -238,7 +238,7 @@ class HandshakeConversation:
         return self._outcome(call, answer)
 
     async def _send_in_time(self, message: Message) -> None:
-        """Sends a message that has no answer. Raises PeerGone where it is not taken within `idle` seconds."""
+        """Sends a message that has no answer. Raises PeerGone if it is not taken within `idle` seconds."""
         timeout = self._context.spec.timeouts.idle
         with anyio.move_on_after(timeout) as scope:
             await self._send(message)
@@ -247,7 +247,7 @@ class HandshakeConversation:
 
     @property
     def version(self) -> str | None:
-        """The negotiated version, once it is."""
+        """The negotiated version; not known before the handshake."""
         return None if self._identity is None else self._identity.version
 
     def fail(self, id: RequestId, error: NotAccepted | PeerGone | Rejected) -> None:
@@ -255,15 +255,15 @@ class HandshakeConversation:
         self._requests.fail(id, error)
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
-        """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
+        """Takes a message as bytes. `cause` is the request on whose own response stream it came."""
         if self._is_lost or not data or data.isspace():
             return
         for message in messages(data, cause):
             self.take(message, cause)
 
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
-        """As `receive`, for a message that was parsed, or could not be."""
-        match message:  # The most frequent first: each class that does not match takes time.
+        """As `receive`, for a message that was parsed already, or could not be."""
+        match message:  # Most frequent first: each class that does not match takes time.
             case Response():
                 self._on_answer(message)
             case Notification():
@@ -293,11 +293,11 @@ class HandshakeConversation:
     def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
         task = related_task(message.params)
         if task is not None:
-            # tasks, Input Required Status: it may come "on any SSE stream", that of another client's call even.
+            # tasks, Input Required Status: it may come "on any SSE stream", even on that of another client's call.
             return self._calls.of_task(task)
         attribution = self._calls.on_shared_stream(self._requests.is_held) if cause is None else self._calls.of(cause)
         if isinstance(attribution, Ambiguous) and self._context.session is not None:
-            return Unsolicited()  # Of whichever call, it is for the owner.
+            return Unsolicited()  # On a link with an owner it is for the owner, whichever call caused it.
         return attribution
 
     def _on_progress(self, notification: Notification, _: RequestId | None) -> None:
@@ -311,7 +311,7 @@ class HandshakeConversation:
         self._pass_on(notification, Notice(notification.method, notification.params, level), cause)
 
     def _on_elicitation_complete(self, notification: Notification, _: RequestId | None) -> None:
-        """elicitation: only "to the client that initiated the elicitation request"."""
+        """Reports it only "to the client that initiated the elicitation request" (elicitation)."""
         notice = Notice(notification.method, notification.params)
         listener = self._url_elicitations.complete(notification.params)
         if listener is not None:
@@ -322,13 +322,13 @@ class HandshakeConversation:
             self._count_unattributed(notification.method)
 
     def _pass_on(self, notification: Notification, notice: Notice, cause: RequestId | None) -> None:
-        """Notifies the client whose call caused it; all clients only where no call can have caused it."""
+        """Notifies the client whose call caused the message; all clients only if no call can have caused it."""
         attribution = self._attribute(notification, cause)
         match attribution:
             case Attributed(call=call):
                 call.client.notify(notice.method, notice.params)
             case Unsolicited():
-                # It may still be about an earlier call, and is for no other principal than the only one that called.
+                # It may be about an earlier call, and so is only for the one principal that has called.
                 self._context.publish(replace(notice, principal=self._calls.principal))
             case Ambiguous() | SharedByPrincipals():
                 self._count_unattributed(notice.method)
@@ -371,7 +371,7 @@ class HandshakeConversation:
 def _initialize(context: LinkContext) -> Params:
     capabilities = SHARED_CAPABILITIES
     if context.session is not None:
-        # Tasks that a server makes of its own requests, for its client to carry out, are not passed on.
+        # Tasks that a server requests of its client are not passed on.
         capabilities = without_tasks(context.session.capabilities)
     return {
         "protocolVersion": raw(LATEST_HANDSHAKE),
@@ -395,12 +395,12 @@ def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
 
 
 def has_answer(found: Sequence[Message | InvalidMessage], id: RequestId) -> bool:
-    """Whether one of the messages is the answer to request `id`, be it readable or not."""
+    """Whether one of the messages is the answer to request `id`, valid or not."""
     return any(_answered(message) == id for message in found)
 
 
 def _answered(message: Message | InvalidMessage) -> RequestId | None:
-    """The request that a message answers; None where it answers none, or does not say which."""
+    """The id of the request that a message answers; None if it answers none, or does not say which."""
     match message:
         case Response(id=id) | ErrorResponse(id=id):
             return id
@@ -411,9 +411,9 @@ def _answered(message: Message | InvalidMessage) -> RequestId | None:
 
 
 def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | InvalidMessage]:
-    """One message, or the members of a batch (2025-03-26).
+    """The messages in a body: one, or the members of a batch (2025-03-26).
 
-    What is nearly JSON, without a readable id, is the answer to request `cause` in whose response it came.
+    Broken JSON without a readable id counts as the answer to request `cause`, in whose response it came.
     """
     try:
         if data[:1] == b"{":

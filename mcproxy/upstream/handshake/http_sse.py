@@ -1,6 +1,6 @@
 """HTTP+SSE of 2024-11-05, client side: one GET stream for all that the server sends, a POST for each message of ours.
 
-The stream is the connection: when it ends, so does the link. A `Duplex` for the conversation; reads no message.
+The stream is the connection: when it ends, so does the link. A `Duplex` for the conversation; interprets no message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcproxy.upstream.requester import (
 
 @asynccontextmanager
 async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
-    """An open stream whose `endpoint` event has come. Raises Unreachable or Rejected."""
+    """Opens the stream and waits for its `endpoint` event. Raises Unreachable or Rejected."""
     assert context.spec.url is not None
     async with connection_pool(context) as http:
         requester = Requester(http, context)
@@ -54,7 +54,7 @@ async def _events(response: UpstreamResponse, limit: int) -> AsyncGenerator[Even
 
 
 async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
-    """Where to POST (transports, HTTP with SSE): of the stream's own origin, lest credentials leave it (R43)."""
+    """The URL to POST to (transports, HTTP with SSE): of the stream's own origin, lest credentials leave it (R43)."""
     try:
         async for event in events:
             if event.event == "endpoint":

@@ -1,7 +1,7 @@
 """Requests of the server (sampling, elicitation, roots, ping): put to the client that caused them, or answered here.
 
-A request that no client provably caused is answered from the settings, or refused at once: none is left without an
-answer (requirements R26, R60). A client's `ask` refuses what its client did not declare (R61).
+A request that no client provably caused is answered from the settings or refused at once; none stays unanswered
+(requirements R26, R60). A client's `ask` refuses requests that its client did not declare (R61).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReplyNow(msgspec.Struct, frozen=True):
 
 
 class AskClient(msgspec.Struct, frozen=True):
-    """`listener` is the same client between calls; `ids` are our requests in flight that wait for this one."""
+    """`listener` is the same client between calls; `ids` are the requests in flight that wait for this one."""
 
     ask: Callable[[InputRequest], Awaitable[Raw]]
     request: InputRequest
@@ -95,14 +95,14 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
 
 
 def _is_of_extension_of_client(method: str, attribution: Attribution) -> bool:
-    """Whether a method may be of an extension that the client declared, in whose call the request was made."""
+    """Whether a method may belong to an extension that the client of the causing call declared."""
     if not isinstance(attribution, Attributed) or not is_of_extension(method):
         return False
     return bool(unknown_extensions(attribution.call.caller.capabilities))
 
 
 def _configured(context: LinkContext) -> dict[str, Raw]:
-    """The results that the settings give on a shared link, by method.
+    """The configured results for a shared link, by method.
 
     A server asks for roots at any time, above all right after the handshake, and keeps the answer for all its clients:
     a call that happens to run then did not provably cause it.
@@ -115,7 +115,7 @@ def _configured(context: LinkContext) -> dict[str, Raw]:
 def _refusal(
     method: str, attribution: Unsolicited | Ambiguous | SharedByPrincipals, spec: UpstreamSettings
 ) -> McpError:
-    """Says why no client can be asked, and the setting that mends it."""
+    """Says why no client can be asked, and which setting would change that."""
     match attribution:
         case Unsolicited():
             cause = "no client's call is in flight that it could be for"
@@ -135,7 +135,7 @@ def _refusal(
 
 
 class ServerRequests:
-    """The requests of one link that have no answer yet; each is answered in a task of `tasks`."""
+    """The unanswered requests of one link; each is answered in a task of `tasks`."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class ServerRequests:
         self._open: dict[RequestId, anyio.CancelScope] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
-        """Starts to answer `request`; one over `max_in_flight` is refused.
+        """Begins to answer `request`; refuses one beyond `max_in_flight`.
 
-        Drops and counts a request with an id in use, and those of a server that does not read its refusals.
+        Drops and counts a request with an id in use, and requests of a server that does not read its refusals.
         """
         most = self._context.spec.max_in_flight
         if self._is_over(request.id):
@@ -185,7 +185,7 @@ class ServerRequests:
         self._tasks.start_soon(self._answer, id, decided, scope)
 
     def cancel(self, params: Params) -> None:
-        """Takes a `notifications/cancelled`: the request is not answered any more."""
+        """Takes a `notifications/cancelled`: the request is no longer answered."""
         id = parse_id(params.get("requestId", b""))
         if id is not None and id in self._open:
             self._open[id].cancel()

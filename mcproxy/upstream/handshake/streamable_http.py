@@ -1,7 +1,7 @@
 """Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST to send, GET to listen.
 
-A request's own response stream carries its whole exchange, and is resumed where its server allows that. A session that
-the server lost closes the link; `reconnecting` makes another. Sends no request twice.
+A request's own response stream carries its whole exchange, and is resumed if the server allows that. If the server lost
+the session, the link closes; `reconnecting` makes another. Sends no request twice.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"
 LAST_EVENT: Final = "Last-Event-ID"
 MAX_RESUMPTIONS: Final = 5
-"""Resumptions of one response stream in a row that bring nothing, of a server that did not ask to be polled."""
+"""Fruitless resumptions of one response stream in a row, for a server that did not ask to be polled."""
 STABLE_AFTER: Final = 5.0
-"""Seconds that a listening stream must have lasted to be reopened without more delay than at first."""
+"""Seconds after which a listening stream counts as stable: when it ends, it is reopened after the first delay."""
 SHORTEST_POLL: Final = 0.1
-"""Seconds: a server may ask for polling, not for a storm."""
+"""Seconds between two polls at least, whatever the server asks for."""
 
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 _EVENT_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,4096}")
@@ -114,22 +114,22 @@ class Position(msgspec.Struct, frozen=True):
 def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, had_session: bool) -> bool:
     """Whether a refusal says that the server does not know our session: nothing was executed (requirement R2).
 
-    404 is the specification's way (transports, Session Management); the others are met in the wild. For what is not the
-    answer to the request: a message with the request's id never is a refusal of the transport (R76).
+    404 is the specified status (transports, Session Management); some servers use others. Not for the answer to a
+    request: a message with the request's id is never a refusal by the transport (R76).
     """
     if not had_session:
         return False
     if status == 404:
         return True
     if error is not None and status < 400:
-        # It may still be about another kind of session: here the sentence must say nothing else.
+        # It may be about another kind of session: so the sentence must say this and nothing else.
         known_code = error.error.code in (INVALID_REQUEST, _SESSION_NOT_FOUND)
         return known_code and _ONLY_THAT.fullmatch(error.error.message.strip()) is not None
     return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(quotable(body)) is not None
 
 
 class _Streamable:
-    """The transport of one link: it owns the session id, and the conversation that runs over it."""
+    """The transport of one link: owns the session id and the conversation."""
 
     def __init__(self, context: LinkContext, requester: Requester, tasks: TaskGroup) -> None:
         assert context.spec.url is not None
@@ -148,7 +148,7 @@ class _Streamable:
         return self._conversation
 
     async def close(self) -> None:
-        """Deletes the session, where there is one that the server still knows."""
+        """Deletes the session, if there is one that the server still knows."""
         wanted = self._session is not None and not self._conversation.is_closed
         self._conversation.disconnect("the link was closed")
         if not wanted:
@@ -196,7 +196,10 @@ class _Streamable:
             raise PeerGone("the response holds no answer to the request")
 
     def _checked(self, message: Message | InvalidMessage, id: RequestId) -> Message | InvalidMessage:
-        """`message`, an error without an id as that of request `id`. Raises NotAccepted where the session is lost."""
+        """`message`; an error without an id counts as that of request `id`.
+
+        Raises NotAccepted if the session is lost.
+        """
         if not isinstance(message, ErrorResponse) or message.id == id:
             return message
         if session_is_lost(200, b"", message, had_session=self._session is not None):
@@ -204,7 +207,7 @@ class _Streamable:
         return replace(message, id=id if message.id is None else message.id)
 
     async def _take_other(self, response: HttpResponse, id: RequestId) -> None:
-        """Takes a response that is not a success in JSON."""
+        """Takes a response other than a JSON success."""
         if not response.ok:
             await self._refused(response, id)
         elif response.content_type == EVENTS:
@@ -214,7 +217,7 @@ class _Streamable:
             raise self._requester.rejection(response, await read_prefix(response))
 
     async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
-        """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""
+        """Reads an event stream to its end, or to the answer to `id`; returns the position reached."""
         decoder = EventDecoder(self._context.spec.max_message_bytes)
         try:
             async for chunk in response.body:
@@ -227,13 +230,13 @@ class _Streamable:
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except ConnectionBroken:
-            return position  # As at an orderly end, what matters is whether the answer was there.
+            return position  # As at an orderly end, only whether the answer was there matters.
         return position
 
     async def _resume(self, id: RequestId, position: Position) -> None:
-        """Resumes a stream that ended before its answer. Raises PeerGone where that is not possible (R5).
+        """Resumes a stream that ended before its answer. Raises PeerGone if that is not possible (R5).
 
-        A server that names the time for it is polled for as long as the call may last.
+        A server that sends `retry` is polled for as long as the call may last.
         """
         failures = 0
         while not self._conversation.settled(id):
@@ -257,7 +260,7 @@ class _Streamable:
             position = reached
 
     async def _listen(self) -> None:
-        """Keeps the GET stream open, the push channel, for as long as the server offers one."""
+        """Keeps the GET stream, the push channel, open for as long as the server offers one."""
         position, failures, opened = Position(), 0, False
         while not self._conversation.is_closed:
             started = anyio.current_time()
@@ -298,10 +301,9 @@ class _Streamable:
             self._context.publish(channel)
 
     def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
-        """Whether a GET stream is to be had: 405 says no (transports, Listening for Messages).
+        """Whether the server offers a GET stream: 405 says no, as do other refusals.
 
-        Other refusals say so too, but for those that may pass: where there was a stream before, its server may not have
-        noticed its end yet (409 of the TypeScript SDK).
+        transports, Listening for Messages.
         """
         if opened and response.status == 404:
             self._conversation.drain("the upstream lost the session")
@@ -320,7 +322,7 @@ class _Streamable:
             raise
 
     def _headers_of_post(self) -> ExtraHeaders:
-        """The same for all messages, once the handshake is done."""
+        """The headers of a POST: the same for all messages once the handshake is done."""
         if self._post_headers is not None:
             return self._post_headers
         headers = (*self._headers(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
@@ -341,7 +343,7 @@ class _Streamable:
         self._session, self._post_headers = id, None
 
     async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
-        """Tells what an HTTP error is: the answer to request `id` (R76), a lost session, an error, or not MCP."""
+        """Handles an HTTP error: the answer to request `id` (R76), a lost session, an error, or no MCP at all."""
         body = await self._read_refusal(response, id)
         if id is not None and self._take_answer(body, id):
             return
@@ -359,7 +361,7 @@ class _Streamable:
         raise self._requester.rejection(response, body)
 
     async def _read_refusal(self, response: HttpResponse, id: RequestId | None) -> bytes:
-        """The body of an HTTP error, or its beginning where it cannot be the answer to request `id`."""
+        """The body of an HTTP error; only its beginning if it cannot be the answer to request `id`."""
         if id is not None and response.content_type == JSON:
             return await read_body(response, self._context.spec.max_message_bytes)
         if id is not None and response.content_type == EVENTS:
@@ -370,7 +372,7 @@ class _Streamable:
         return await read_prefix(response)
 
     def _take_answer(self, body: bytes, id: RequestId) -> bool:
-        """Takes the messages of a body where the answer to request `id` is one of them; whether it is answered."""
+        """Takes the messages of a body if one is the answer to request `id`; returns whether `id` is answered."""
         found = messages(body) if body else ()
         if has_answer(found, id):
             for message in found:

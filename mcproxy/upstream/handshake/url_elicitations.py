@@ -1,7 +1,7 @@
 """URL elicitations of one link, and the client that each went to, until the server reports it complete (2025-11-25).
 
-That may be long after the call, and is for "the client that initiated the elicitation request" alone. A look-up;
-sends nothing.
+Completion may come long after the call, and is reported only "to the client that initiated the elicitation request".
+Sends nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, Err
 
 
 class _Required(msgspec.Struct):
-    """The `data` of URLElicitationRequiredError, of which only the ids are read here."""
+    """The `data` of URLElicitationRequiredError; only the ids are read here."""
 
     elicitations: list[Params]
 
@@ -22,14 +22,14 @@ _required = msgspec.json.Decoder(_Required)
 
 
 class UrlElicitations:
-    """Those that are not complete; of more than `most`, the oldest are forgotten."""
+    """The elicitations that are not complete; beyond `most`, the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._listeners: dict[str, Listener] = {}
 
     def note(self, question: Params, listener: Listener | None) -> None:
-        """Notes that `question` goes to the client of `listener`. Only URL elicitations have an `elicitationId`."""
+        """Notes that `question` goes to the client of `listener`; ignores all but URL elicitations."""
         id = parse_text(question.get("elicitationId", b""))
         if id is None or listener is None:
             return
@@ -39,7 +39,7 @@ class UrlElicitations:
         self._listeners[id] = listener
 
     def note_required(self, error: ErrorObject, listener: Listener | None) -> None:
-        """Notes the elicitations that a URLElicitationRequiredError asks for."""
+        """Notes the elicitations that a URLElicitationRequiredError demands."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:

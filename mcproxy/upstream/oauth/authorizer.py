@@ -1,7 +1,7 @@
 """Gives the requests to one upstream their OAuth token: got once however many wait, and renewed before it ends.
 
-Tokens are told apart by generation. Nothing is asked again and again of a grant that needs a person (requirements R64
-to R67).
+Tokens are identified by their generation. No request is repeated for a grant that needs a person (requirements R64 to
+R67).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from mcproxy.upstream.oauth.tokens import Token
 log = structlog.get_logger()
 
 STORE_LOOKS: Final = 1.0
-"""Seconds between two looks at whether another process, as `mcproxy login`, has stored a grant."""
+"""Seconds between two checks whether another process, as `mcproxy login`, has stored a grant."""
 COOLDOWN: Final = 5.0
-"""Seconds after a token request without a decisive answer in which no other is begun."""
+"""Seconds without another token request after one that had no decisive answer."""
 REQUESTS: Final = 2
-"""Token requests that one caller waits for at the most."""
+"""The most token requests that one caller waits for."""
 MAX_SCOPES: Final = 256
-"""The most scopes that a grant asks for, even if challenges name more."""
+"""The most scopes that a grant requests, even if challenges name more."""
 
 Renew = Callable[[OAuthFlow, Renewal], Awaitable[Grant]]
-"""Has a grant renewed, by the flow of its upstream; raises as `OAuthFlow.renew` does."""
+"""Renews a grant by the flow of its upstream; raises as `OAuthFlow.renew` does."""
 
 
 @contextmanager
 def token_request_counted(metrics: Metrics, upstream: str) -> Iterator[None]:
-    """Counts a token request by its outcome."""
+    """Counts the token request made in the `with` block, by its outcome."""
     outcome = "unavailable"
     try:
         yield
@@ -58,9 +58,9 @@ def token_request_counted(metrics: Metrics, upstream: str) -> Iterator[None]:
 class Authorizer:
     """Tokens of one grant. `spawn` owns the requests, which outlive their callers.
 
-    `on_change` is called, at once, when a login is awaited, or no more; and when there is another grant or token.
-    `inbound_token` gives the latest token by which the principal authenticated to the gateway. `renew` has the grant
-    renewed, once among all processes that share it; without it, this process renews it.
+    `on_change` is called at once when a login becomes needed or is made, and when there is another grant or token.
+    `inbound_token` returns the latest token with which the principal authenticated to the gateway. `renew` renews the
+    grant once among all processes that share it; without it, this process renews it.
     """
 
     def __init__(
@@ -89,36 +89,36 @@ class Authorizer:
         self._clock = clock
         self._life = GrantLife(chance())
         self._challenge: BearerChallenge | None = None
-        """The last that the server sent; None before its first 401."""
+        """The server's latest challenge; None before its first 401."""
         self._seen: object = None
         """The version of the store that was read last."""
         self._looked = -STORE_LOOKS
         self._has_looked = False
         self._done: anyio.Event | None = None
-        """Set when the token request that runs is over."""
+        """Set when the current token request is over."""
         self._cools_until = 0.0
         self._lacking: frozenset[str] = frozenset()
-        """Scopes that the grant lacks, as the server said: a login asks for them too."""
+        """Scopes that the grant lacks according to the server; the next login requests them too."""
         self.on_trial = False
-        """Whether the token was got because its predecessor was refused, and was not accepted yet."""
+        """Whether the token replaces one that the server refused, and has not been accepted yet."""
         self.awaits_login: str | None = None
-        """Why a person must log in; None where no login is needed."""
+        """The reason why a person must log in; None if no login is needed."""
         self._over: Grant | None = None
-        """The last grant that was refused, or whose token was with nothing to refresh it by."""
+        """The last grant that was refused, or that expired without a refresh token."""
 
     @property
     def key(self) -> GrantKey:
-        """The upstream and the principal that the grant is of."""
+        """The upstream and principal of the grant."""
         return self._key
 
     @property
     def challenge(self) -> BearerChallenge | None:
-        """What the server asked for last."""
+        """The server's latest challenge."""
         return self._challenge
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Scopes that the next login asks for beside those of the grant."""
+        """Scopes that the next login requests beside those of the grant."""
         return tuple(sorted(self._lacking))
 
     @property
@@ -132,16 +132,16 @@ class Authorizer:
 
     @property
     def reason(self) -> str | None:
-        """Why there is no token, or why the last request for one brought none."""
+        """Why there is no token, or why the last request brought none."""
         return self._life.reason
 
     @property
     def generation(self) -> int:
-        """Which of the grant's tokens is the present one; 0 where there is none."""
+        """The number of the grant's present token; 0 where there is none."""
         return 0 if self._life.grant is None else self._life.grant.generation
 
     def present(self) -> Token | None:
-        """The token to send, where there is one and nothing else is to be done; else `credential` says."""
+        """The token to send, if there is one and nothing has to happen first; else None, and `credential` waits."""
         now = self._clock()
         if now - self._looked >= STORE_LOOKS:
             return None
@@ -149,9 +149,9 @@ class Authorizer:
         return None if token is None or self._life.is_old(now) else token
 
     async def credential(self) -> Token | None:
-        """The token to send; None where the server has not said yet that it wants one.
+        """The token to send; None if the server has not demanded one yet.
 
-        Raises LoginNeeded, and Rejected where no token can be had now.
+        Raises LoginNeeded, and Rejected if no token is available now.
         """
         await self._look_at_store()
         now = self._clock()
@@ -169,7 +169,7 @@ class Authorizer:
         return await self._requested()
 
     async def challenged(self, status: int, header: str | None, generation: int) -> bool:
-        """Whether a request that was answered with 401 or 403 should be sent again, with the token that there is now.
+        """Whether a request answered with 401 or 403 should be sent again with the present token.
 
         `generation` is that of the token that it was sent with, 0 for none. Raises LoginNeeded, and Rejected.
         """
@@ -182,7 +182,7 @@ class Authorizer:
         if status == 403:
             return await self._step_up(self._challenge)
         if self.on_trial:
-            # Its predecessor was refused too: what the authorization server gives is not what the server wants.
+            # Its predecessor was refused too: the authorization server's tokens are not what the server wants.
             self._refuse("the server refuses the tokens that its authorization server gives")
             raise self._needed("the server refuses the tokens that its authorization server gives")
         if self._life.grant is not None and not self._can_request(self._life.grant):
@@ -192,11 +192,11 @@ class Authorizer:
         return True
 
     def accepted(self) -> None:
-        """The token that was on trial serves."""
+        """Notes that the server accepted the token on trial."""
         self.on_trial = False
 
     def retry(self) -> None:
-        """What was refused may be asked for again: its caller brought another token."""
+        """Allows requests that were refused before: the caller brought another token."""
         if self._life.state is GrantState.REFUSED:
             self._life.discarded()
         self._cools_until = 0.0
@@ -210,7 +210,7 @@ class Authorizer:
         self._life.discarded()
 
     async def _step_up(self, challenge: BearerChallenge) -> bool:
-        """More scopes, once for each that the server names: a person is asked for a login, the gateway asks itself."""
+        """Requests more scopes, once for each that the server names: by a person's login, or by a token request."""
         wanted = frozenset(challenge.scopes)
         held = frozenset(self._life.grant.scopes) if self._life.grant is not None else frozenset()
         is_news = not wanted <= self._lacking
@@ -233,7 +233,7 @@ class Authorizer:
         return not self._is_for_a_person or (grant is not None and grant.token.refresh is not None)
 
     async def _requested(self) -> Token:
-        """The token that a request brings, the running one or a new one. Raises LoginNeeded, and Rejected."""
+        """The token from the current request or a new one. Raises LoginNeeded, and Rejected."""
         if not self._can_request(self._life.grant):
             raise self._needed("the server wants a login")
         for _ in range(REQUESTS):
@@ -246,13 +246,13 @@ class Authorizer:
             token = self._life.token(self._clock())
             if token is not None:
                 return token
-            # Another process had redeemed the refresh token, and the token that it got for it is over too.
+            # Another process had redeemed the refresh token, and the resulting token has expired too.
         if self._life.state is GrantState.REFUSED:
             raise self._needed(self._life.reason or "the grant was refused")
         raise Rejected(self._life.reason or "no token could be had")
 
     def _request(self) -> anyio.Event:
-        """Begins a token request, unless one runs; returns what is set when it is over."""
+        """Begins a token request unless one runs; returns an event that is set when it is over."""
         if self._done is None:
             self._done = anyio.Event()
             self._life.requested()
@@ -262,7 +262,7 @@ class Authorizer:
     async def _run_request(self) -> None:
         try:
             with anyio.CancelScope(shield=True):
-                # What was redeemed is stored even if its waiters leave (requirement R65); each step is bounded in time.
+                # A redeemed grant is stored even if all waiters leave (R65); each step has a timeout.
                 await self._settle_request()
         finally:
             done, self._done = self._done, None
@@ -281,7 +281,7 @@ class Authorizer:
         except DECISIVE as error:
             await self._refused(str(error), grant)
         except Exception as bug:
-            # Nothing that a server sends, and no bug of ours, may take the other upstreams down (R1).
+            # Neither a server's answer nor a bug of ours may take other upstreams down (R1).
             log.exception("a token request failed unexpectedly", upstream=self._name)
             self._life.unavailable(f"an internal error: {type(bug).__name__}")
             self._cools_until = self._clock() + COOLDOWN
@@ -294,7 +294,7 @@ class Authorizer:
             return await flow.renew(renewal, self._inbound_token())
 
     def _adopt(self, grant: Grant) -> bool:
-        """Goes by a grant from now on; returns whether it is of another login than the one before."""
+        """Puts another grant in force; returns whether it comes from another login."""
         is_login = self._life.grant is None or grant.id != self._life.grant.id
         self._life.granted(grant)
         if is_login and grant.id:
@@ -302,7 +302,7 @@ class Authorizer:
         return is_login
 
     async def _refused(self, why: str, used: Grant | None) -> None:
-        """Another process may have redeemed the same refresh token first: then its grant counts."""
+        """Handles a refusal. If another process redeemed the same refresh token first, its grant counts."""
         try:
             stored = await self._store.load(self._key)
         except StoreFailed:
@@ -315,12 +315,12 @@ class Authorizer:
         log.warning("an upstream's grant was refused", upstream=self._name, why=why)
 
     async def look_at_store(self) -> None:
-        """Takes over a login now. Raises Rejected where the store cannot be read."""
+        """Takes over a stored login now. Raises Rejected if the store cannot be read."""
         self._looked = -STORE_LOOKS
         await self._look_at_store()
 
     async def _look_at_store(self) -> None:
-        """Takes over what another process stored, as `mcproxy login` does."""
+        """Takes over a grant that another process stored, as `mcproxy login` does."""
         now = self._clock()
         if now - self._looked < STORE_LOOKS or self._done is not None:
             return
@@ -333,11 +333,11 @@ class Authorizer:
             stored = await self._store.load(self._key)
         except StoreFailed as error:
             if self._life.token(now) is not None:
-                return  # it serves until it is over, or the store can be read
+                return  # serves until it expires or the store can be read
             raise Rejected(str(error)) from error
         self._seen = version
         if self._done is not None:
-            return  # a request was begun meanwhile: what it brings is newer
+            return  # a request was begun meanwhile: its result is newer
         if stored is None:
             if self._life.grant is not None:
                 if not self._flow.has_revoked(self._life.grant):
@@ -351,7 +351,7 @@ class Authorizer:
             self._on_change(self)
 
     def _is_news(self, stored: Grant) -> bool:
-        """False for what is in use, and for what was refused before: another grant's change makes it read again."""
+        """Whether a stored grant is new here: neither the one in use nor one that was refused before."""
         grant, over = self._life.grant, self._over
         is_over = over is not None and stored.id == over.id and stored.generation <= over.generation
         is_older = grant is not None and stored.id == grant.id and stored.generation < grant.generation

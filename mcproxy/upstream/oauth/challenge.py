@@ -1,4 +1,4 @@
-"""What a server wants of a request that it refused: the Bearer challenge of `WWW-Authenticate` (RFC 6750, RFC 9728)."""
+"""The Bearer challenge in `WWW-Authenticate` (RFC 6750, RFC 9728): a server's demand upon refusing a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 MAX_HEADER: Final = 8 * 1024
-"""Characters of `WWW-Authenticate` that are read; a longer header is taken for none."""
+"""Characters of `WWW-Authenticate` above which the header is ignored."""
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PART: Final = re.compile(
@@ -20,7 +20,7 @@ _PART: Final = re.compile(
 
 
 class BearerChallenge(NamedTuple):
-    """What a Bearer challenge says, as far as it does."""
+    """The parameters of a Bearer challenge; each may be absent."""
 
     resource_metadata: str | None = None
     """The URL of the protected resource's metadata (RFC 9728, section 5.1)."""
@@ -35,7 +35,7 @@ class BearerChallenge(NamedTuple):
 
 
 def bearer_challenge(header: str | None) -> BearerChallenge | None:
-    """The first Bearer challenge among those of a header; None where there is none."""
+    """The first Bearer challenge in a header; None if there is none."""
     if header is None or len(header) > MAX_HEADER:
         return None
     found: dict[str, str] | None = None

@@ -1,6 +1,6 @@
 """The OAuth device authorization grant (RFC 8628): a person logs in with a code on any device; the token is polled for.
 
-Sans-I/O: reads the answers and says what to do next. Sends nothing, and does not wait.
+Sans-I/O: reads the answers and returns the next step. Sends nothing, and does not wait.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mcproxy.upstream.oauth.tokens import TokenForm, TokenRefused, TokenUnavaila
 
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 INTERVAL: Final = 5.0
-"""Seconds between two requests where the server names none, and by which `slow_down` adds to them (section 3.5)."""
+"""Seconds between two requests if the server names none, and the increment of `slow_down` (section 3.5)."""
 MAX_INTERVAL: Final = 60.0
 MAX_LIFE: Final = 1800.0
-"""The most seconds that a code is waited for, even if the server grants more."""
+"""The most seconds that the gateway waits for a code, even if the server grants more."""
 
 _SHOWABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 """A user code that can be shown on a terminal."""
@@ -29,18 +29,18 @@ _URI: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 
 class DeviceLogin(msgspec.Struct, frozen=True):
-    """A login under way: what a person is shown, and what the gateway asks with meanwhile."""
+    """A login under way: what the person is shown, and what the gateway polls with meanwhile."""
 
     device_code: str
     """Secret."""
     user_code: str
     verification_uri: str
     verification_uri_complete: str | None
-    """The same, with the code in it."""
+    """The same URI with the code in it."""
     expires_at: float
     """Unix seconds."""
     interval: float
-    """Seconds between two requests for the token."""
+    """Seconds between two token requests."""
     issuer: str
     client: ClientIdentity
     resource: str
@@ -51,12 +51,12 @@ class DeviceLogin(msgspec.Struct, frozen=True):
 
 
 def device_request(resource: str, scopes: tuple[str, ...]) -> TokenForm:
-    """What is posted to the device authorization endpoint, beside the client's proof (section 3.1)."""
+    """The form for the device authorization endpoint, without the client's proof (section 3.1)."""
     return {"resource": resource, **({"scope": " ".join(scopes)} if scopes else {})}
 
 
 def polling(login: DeviceLogin) -> TokenForm:
-    """What is posted to the token endpoint again and again (section 3.4)."""
+    """The form that is posted to the token endpoint repeatedly (section 3.4)."""
     return {"grant_type": DEVICE_CODE, "device_code": login.device_code, "resource": login.resource}
 
 
@@ -79,7 +79,7 @@ def read_device_login(
     resource: str,
     scopes: tuple[str, ...],
 ) -> DeviceLogin:
-    """The login that the device authorization endpoint began (section 3.2). Raises LoginFailed, TokenUnavailable."""
+    """Reads the device authorization response (section 3.2). Raises LoginFailed, TokenUnavailable."""
     if status != 200:
         refusal = refusal_of(status, body)
         if refusal is None:
@@ -107,7 +107,7 @@ def read_device_login(
 
 
 def _is_uri(text: str) -> bool:
-    """Whether a person may be sent there: a plain http or https URL with a host."""
+    """Whether a person may be sent to the URI: a plain http or https URL with a host."""
     try:
         return _URI.fullmatch(text) is not None and bool(urlsplit(text).hostname)
     except ValueError:
@@ -115,7 +115,7 @@ def _is_uri(text: str) -> bool:
 
 
 def next_interval(login: DeviceLogin, interval: float, problem: TokenRefused | TokenUnavailable, now: float) -> float:
-    """Seconds until the token is asked for again (section 3.5). Raises LoginFailed where `problem` is the end of it."""
+    """Seconds until the next token request (section 3.5). Raises LoginFailed if `problem` ends the login."""
     match problem.code:
         case "authorization_pending":
             later = interval

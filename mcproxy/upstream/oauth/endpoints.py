@@ -1,8 +1,8 @@
-"""Requests to authorization servers, over aiohttp: bounded, to addresses that may be asked, without a redirect.
+"""Requests to authorization servers, over aiohttp: bounded, to permitted addresses only, following no redirect.
 
-What an operator wrote (the upstream's URL, a pinned issuer) is asked wherever it is. What a server named is asked over
-https at public addresses alone, so that it cannot make the gateway knock at doors of its own network; but a server on
-loopback may name others on loopback, over plain http (requirement R43).
+URLs that an operator wrote (the upstream's, a pinned issuer's) may have any address. URLs that a server named must be
+https at a public address, so that no server can make the gateway reach into its own network; but a server on loopback
+may name others on loopback, over plain http (requirement R43).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of one answer."""
 TIMEOUT: Final = 15.0
-"""Seconds for one answer, the connection included."""
+"""Seconds for one answer, including the connection."""
 
 
 class EndpointFailed(Exception):
-    """No answer came, or none that may be read; or it may not be asked for. The text says what and why."""
+    """No answer, none that could be read, or a URL that may not be requested. The text says which and why."""
 
 
 class HttpAnswer(NamedTuple):
@@ -41,7 +41,7 @@ class HttpAnswer(NamedTuple):
 
 
 class Endpoints:
-    """`trusted` are URLs that an operator wrote: their hosts may be anywhere."""
+    """`trusted` are URLs that an operator wrote: their hosts may have any address."""
 
     def __init__(self, trusted: tuple[str, ...]) -> None:
         urls = [URL(url) for url in trusted]
@@ -78,11 +78,11 @@ class Endpoints:
             raise EndpointFailed(f"{url}: {error or type(error).__name__}") from error
 
     def _is_expected(self, host: str) -> bool:
-        """Whether a host may be anywhere."""
+        """Whether a host may have any address."""
         return host in self._trusted or (self._names_loopback and is_loopback(host))
 
     def _checked(self, url: str) -> URL:
-        """Raises EndpointFailed for a URL that may not be asked."""
+        """The URL. Raises EndpointFailed if it may not be requested."""
         try:
             target = URL(url)
             host = target.host or ""

@@ -28,28 +28,31 @@ from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenRefused, TokenUnavailable
 
 PASSING: Final = (EndpointFailed, TokenUnavailable, StoreFailed)
-"""Failures that decide nothing: the same may succeed later."""
+"""Failures that are not final: the same request may succeed later."""
 DECISIVE: Final = (TokenRefused, InvalidMetadata, CannotRegister, LoginFailed)
-"""Failures after which the same would fail again."""
+"""Failures after which the same request would fail again."""
 _ID_BYTES: Final = 8
 _MAX_KNOWN: Final = 1024
-"""Ids of logins that are remembered to have been made here, and to have been taken back here."""
+"""Ids of logins that this process remembers having made, and having revoked."""
 _NOT_THERE: Final = frozenset({400, 401, 403, 404, 405, 406, 410, 501})
-"""Answers to a request for a well-known document after which the next place is asked."""
+"""Statuses of a well-known document's URL after which the next URL is tried."""
 
 
 class Discovered(NamedTuple):
-    """An authorization server, and what to ask it for."""
+    """An authorization server, and what to request from it."""
 
     server: ServerMetadata
     scopes: tuple[str, ...]
     resource: str
-    """The URI of the upstream as its own metadata has it, else its canonical form."""
+    """The upstream's URI according to its own metadata, else its canonical form."""
 
 
 class OAuthFlow:
-    """For the upstream at `url`. Each coroutine raises EndpointFailed, InvalidMetadata, CannotRegister, LoginFailed,
-    TokenRefused, TokenUnavailable or StoreFailed, with a text for operators."""
+    """The flow for the upstream at `url`.
+
+    Each coroutine raises EndpointFailed, InvalidMetadata, CannotRegister, LoginFailed, TokenRefused, TokenUnavailable
+    or StoreFailed, with a text for operators.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class OAuthFlow:
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.upstream: Final = upstream
-        """Its name."""
+        """The upstream's name."""
         self._url = url
         self.settings = settings
         self._store = store
@@ -75,25 +78,25 @@ class OAuthFlow:
         self.resource = metadata.resource_of(url)
         """The canonical URI of the upstream."""
         self._servers: dict[str, ServerMetadata] = {}
-        """The one that was found last, by its issuer: a refresh asks for no metadata."""
+        """The metadata found last, by issuer: a refresh needs no request for it."""
         provider = None if settings.enterprise is None else settings.enterprise.issuer
         self._endpoints = Endpoints(tuple(each for each in (url, settings.issuer, provider) if each is not None))
 
     def note(self, action: GrantAction, principal: str, issuer: str, subject: str | None = None) -> None:
-        """Has something written down that was done to a grant, and worked."""
+        """Records, for the audit, a change of a grant that succeeded."""
         self._record(GrantRecord(self._clock(), action, GrantOutcome.OK, self.upstream, principal, issuer, subject))
 
     def has_made(self, grant: Grant) -> bool:
-        """Whether the login was made here, and no other process's."""
+        """Whether this process made the login."""
         return grant.id in self._made
 
     def has_revoked(self, grant: Grant) -> bool:
-        """Whether the grant was taken back here, and not forgotten by another process."""
+        """Whether this process revoked the grant."""
         return grant.id in self._revoked
 
     @contextmanager
     def _recorded(self, action: GrantAction, principal: str, issuer: str) -> Iterator[list[Grant]]:
-        """Has what is done within written down; the grant that it brings is appended to the list."""
+        """Records what the `with` block does; the block appends the resulting grant to the list."""
         brought: list[Grant] = []
 
         def failed(outcome: GrantOutcome, why: Exception) -> None:
@@ -111,18 +114,18 @@ class OAuthFlow:
         self.note(action, principal, issuer, brought[0].token.subject if brought else None)
 
     def is_for_this(self, grant: Grant) -> bool:
-        """Whether a stored grant is for the upstream as it is configured now (requirement R68)."""
+        """Whether a stored grant is for the upstream as configured now (requirement R68)."""
         return grant.url == self._url and self.settings.issuer in {None, grant.issuer}
 
     async def challenge(self) -> BearerChallenge | None:
-        """What the server asks of a request without a token; None where it asks for nothing."""
+        """The server's challenge to a request without a token; None if it demands none."""
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         probe = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         answer = await self._endpoints.post(self._url, probe, headers)
         return _challenge_of(answer.status, answer.challenge)
 
     async def discover(self, challenge: BearerChallenge | None, earlier: tuple[str, ...] = ()) -> Discovered:
-        """The authorization server; `earlier` are scopes that were asked for before, which a step-up keeps."""
+        """Finds the authorization server. `earlier` are scopes requested before, which a step-up keeps."""
         resource = await self._resource_metadata(challenge)
         named = metadata.origin_as_issuer(self._url) if resource is None else resource.authorization_servers[0]
         issuer = self.settings.issuer or named
@@ -135,7 +138,7 @@ class OAuthFlow:
         return any(fnmatchcase(scope, allowed) for allowed in self.settings.scopes_allowed)
 
     async def _resource_metadata(self, challenge: BearerChallenge | None) -> metadata.ResourceMetadata | None:
-        """None where the server publishes none, as servers of 2025-03-26 do not."""
+        """The resource metadata; None if the server publishes none, as servers of 2025-03-26 do not."""
         for url in metadata.resource_metadata_urls(self._url, challenge):
             answer = await self._endpoints.get(url)
             if answer.status == 200:
@@ -169,7 +172,10 @@ class OAuthFlow:
     async def begin_login(
         self, found: Discovered, redirect_uri: str, document_url: str | None = None
     ) -> tuple[Login, str]:
-        """A login under way, and the URL that the person opens. `document_url` is where our metadata is published."""
+        """A login under way, and the URL for the person to open.
+
+        `document_url` is where the gateway's metadata document is published.
+        """
         client = await self._identity(found, redirect_uri, document_url)
         begun = login.begin(
             found.server,
@@ -184,14 +190,14 @@ class OAuthFlow:
     async def finish_login(
         self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str], principal: str = ""
     ) -> Grant:
-        """The grant, stored as that of `principal`, else as the gateway's own."""
+        """The grant, stored under `principal`, else as the gateway's own."""
         with self._recorded(GrantAction.LOGIN, principal, begun.issuer) as brought:
             token = await self.redeem(begun, server, redirected)
             brought.append(await self._logged_in(principal, begun, server, token))
         return brought[0]
 
     async def redeem(self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str]) -> Token:
-        """The token for the code that a redirect brought; nothing is stored."""
+        """The token for the code in a redirect; nothing is stored."""
         code = login.code_of(begun, redirected)
         return await self._token(tokens.code_exchange(begun, code), begun.client, server)
 
@@ -217,7 +223,7 @@ class OAuthFlow:
     async def finish_device_login(
         self, begun: DeviceLogin, server: ServerMetadata, sleep: Sleep, principal: str = ""
     ) -> Grant:
-        """The grant, stored, once the person has entered the code; asks until then, as often as the server wants."""
+        """The grant, stored, once the person has entered the code; polls until then, as often as the server allows."""
         with self._recorded(GrantAction.LOGIN, principal, begun.issuer) as brought:
             token = await self._polled(begun, server, sleep)
             brought.append(await self._logged_in(principal, begun, server, token))
@@ -241,7 +247,7 @@ class OAuthFlow:
         return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
 
     async def request_token(self, found: Discovered, principal: str = "", inbound_token: str | None = None) -> Grant:
-        """A token without a person, for the gateway itself or in exchange for a caller's; the grant is stored."""
+        """Gets a token without a person, for the gateway itself or in exchange for a caller's; stores the grant."""
         with self._recorded(GrantAction.REQUEST, principal, found.server.issuer) as brought:
             client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
             token = await self._token(await self._form(found, inbound_token), client, found.server)
@@ -264,7 +270,7 @@ class OAuthFlow:
     async def _enterprise_assertion(
         self, settings: EnterpriseSettings, found: Discovered, inbound_token: str | None
     ) -> str:
-        """The assertion (ID-JAG) that the identity provider gives for an identity token."""
+        """The assertion (ID-JAG) that the identity provider issues for an identity token."""
         if settings.id_token_file is not None:
             id_token = await _file(settings.id_token_file, "oauth.enterprise.id_token_file")
         else:
@@ -278,14 +284,14 @@ class OAuthFlow:
         return exchanged.access
 
     async def renew(self, renewal: Renewal, inbound_token: str | None = None) -> Grant:
-        """The grant with its next token, stored: by its refresh token where a person logged in, else requested anew."""
+        """The grant with its next token, stored: refreshed if a person logged in, else requested anew."""
         if self.settings.grant == "authorization_code" and renewal.grant is not None:
             return await self.refresh(renewal.grant)
         found = await self.discover(renewal.challenge, renewal.scopes)
         return await self.request_token(found, renewal.key.principal, inbound_token)
 
     async def refresh(self, grant: Grant) -> Grant:
-        """The grant with a new token, stored before anything else is done with it (requirement R65)."""
+        """The grant with a new token, stored before anything else uses the token (requirement R65)."""
         assert grant.token.refresh is not None, "asked of grants with a refresh token"
         with self._recorded(GrantAction.REFRESH, grant.principal, grant.issuer) as brought:
             server = self._servers.get(grant.issuer)
@@ -296,7 +302,7 @@ class OAuthFlow:
         return brought[0]
 
     async def revoke(self, grant: Grant) -> None:
-        """Takes the grant back at its authorization server, where that can be told (RFC 7009), and forgets it."""
+        """Revokes the grant at its authorization server, if it supports that (RFC 7009), and forgets the grant."""
         with self._recorded(GrantAction.REVOCATION, grant.principal, grant.issuer) as brought:
             brought.append(grant)
             self._revoked.append(grant.id)
@@ -310,7 +316,7 @@ class OAuthFlow:
                 await self._store.delete(grant.key)
 
     async def _identity(self, found: Discovered, redirect_uri: str, document_url: str | None) -> ClientIdentity:
-        """Who the gateway is there: configured, by its document, registered before, or registered now."""
+        """The gateway's client identity there: configured, by its document, registered before, or registered now."""
         settings, server = self.settings.client, found.server
         known = registration.configured(settings, server)
         known = known or registration.by_document(settings.metadata_url or document_url, server, redirect_uri)
@@ -360,7 +366,7 @@ class OAuthFlow:
         token: Token,
         id: str = "",
     ) -> Grant:
-        """A new grant, stored. `id` is that of a login; those that the gateway gets for itself have none."""
+        """A new grant, stored. `id` is that of a login; a grant that the gateway got by itself has none."""
         before = await self._store.load(GrantKey(self.upstream, principal))
         generation = 1 if before is None else before.generation + 1
         token = msgspec.structs.replace(token, identity=None)
@@ -372,14 +378,14 @@ class OAuthFlow:
 
 
 def _brought(inbound_token: str | None) -> str:
-    """Raises LoginFailed for callers that authenticated with none."""
+    """The caller's own token. Raises LoginFailed if the caller authenticated without one."""
     if inbound_token is None:
         raise LoginFailed("the caller authenticated with no token that could be exchanged: it needs one of an issuer")
     return inbound_token
 
 
 async def _file(path: str, key: str) -> str:
-    """What a file holds that the platform renews. Raises TokenUnavailable."""
+    """The content of a file that the platform renews. Raises TokenUnavailable."""
     try:
         return (await anyio.Path(path).read_text()).strip()
     except (OSError, UnicodeDecodeError) as error:

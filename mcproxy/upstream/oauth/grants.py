@@ -21,13 +21,13 @@ from mcproxy.upstream.oauth.registration import ClientIdentity
 from mcproxy.upstream.oauth.tokens import Token
 
 OLD: Final = 0.75
-"""The part of a token's life after which a new one is fetched, while the old one still serves."""
+"""The part of a token's life after which it is renewed, while it still serves."""
 JITTER: Final = 0.1
-"""The part of a token's life by which that is earlier, at most: so that not all are refreshed at once."""
+"""The largest part of a token's life by which renewal comes earlier, so that not all are renewed at once."""
 LEEWAY: Final = 5.0
-"""Seconds before its end from which on a token is not sent any more: the request takes a while."""
+"""Seconds before its expiry from which a token is no longer sent: the request takes a while."""
 SHORT: Final = 0.1
-"""The part of a token's life that is the leeway of one that lives shortly."""
+"""The leeway of a short-lived token, as a part of its life."""
 
 
 class GrantState(Enum):
@@ -80,47 +80,47 @@ TRANSITIONS: Final[Mapping[GrantState, Mapping[GrantEvent, GrantState]]] = {
 
 
 class GrantKey(NamedTuple):
-    """Where a grant is found: there is one for each upstream and principal."""
+    """The key of a grant: there is one for each upstream and principal."""
 
     upstream: str
     principal: str = ""
-    """The name of the principal that logged in; empty for the gateway's own, which serves all callers."""
+    """The name of the principal that logged in; empty for the gateway's own grant, which serves all callers."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What is stored of a grant. Holds secrets: the token, and perhaps the client's."""
+    """A grant as stored. Holds secrets: the token, and perhaps the client's."""
 
     upstream: str
     url: str
-    """The server's URL when the grant was made: its token goes nowhere else (requirement R68)."""
+    """The server's URL when the grant was made: its token is sent nowhere else (requirement R68)."""
     resource: str
-    """The server's URI, as each token request names it (RFC 8707)."""
+    """The server's URI for the `resource` of each token request (RFC 8707)."""
     issuer: str
     client: ClientIdentity
     scopes: tuple[str, ...]
-    """All that were ever asked for: a step-up asks for these too."""
+    """All scopes requested so far: a step-up requests these too."""
     token: Token
     generation: int = 1
-    """Counts the tokens of this grant, and goes on with the next one of the same key."""
+    """The number of the present token; counting continues with the next grant of the same key."""
     principal: str = ""
     """As in `GrantKey`."""
     id: str = ""
-    """Tells a login from those before and after it, which may be of another account; a refresh keeps it.
+    """Identifies a login among those before and after it, which may be for another account; a refresh keeps it.
 
     Empty for a grant that the gateway got for itself.
     """
 
     @property
     def key(self) -> GrantKey:
-        """By which it is stored: one grant for each upstream and principal."""
+        """The key under which it is stored: one grant for each upstream and principal."""
         return GrantKey(self.upstream, self.principal)
 
     def replaces(self, used: Grant) -> bool:
-        """Whether the store has it in place of `used`: of another login, or with a later token of the same."""
+        """Whether this stored grant replaces `used`: it comes from another login, or has a later token of the same."""
         return self.id != used.id or self.generation > used.generation
 
     def renewed(self, token: Token) -> Grant:
-        """With a new token; its refresh token stays where the answer brought no other (RFC 6749, section 6)."""
+        """The grant with a new token; keeps its refresh token if the answer brought no other (RFC 6749, section 6)."""
         refresh, subject = token.refresh or self.token.refresh, token.subject or self.token.subject
         return msgspec.structs.replace(
             self,
@@ -130,35 +130,35 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """What is known where a grant needs its next token, or its first where that takes no person."""
+    """The facts needed for a grant's next token, or for its first if that needs no person."""
 
     key: GrantKey
     grant: Grant | None = None
-    """The grant as it was used last; None where there was none."""
+    """The grant as last used; None if there was none."""
     challenge: BearerChallenge | None = None
-    """The last that the server sent."""
+    """The server's latest challenge."""
     scopes: tuple[str, ...] = ()
-    """Scopes to ask for beside those that the server names, where a token is requested without a person."""
+    """Scopes to request beside those that the server names, where no person is needed."""
 
 
 class GrantLife:
-    """One grant from now on. `jitter` is between 0 and 1, by chance."""
+    """One grant from now on. `jitter` is a random number between 0 and 1."""
 
     def __init__(self, jitter: float = 0) -> None:
         self.state: GrantState = GrantState.WANTED
         self.grant: Grant | None = None
         self.reason: str | None = None
-        """Why it was refused, or why the last request brought nothing."""
+        """Why it was refused, or why the last request failed."""
         self._jitter = jitter
 
     def token(self, now: float) -> Token | None:
-        """What may be sent now."""
+        """The token that may be sent now."""
         if self.grant is None or self.grant.token.is_over(now + _leeway(self.grant.token)):
             return None
         return self.grant.token
 
     def is_old(self, now: float) -> bool:
-        """Whether it is time for a new token, and there is a way to get one."""
+        """Whether a new token is due, and there is a way to get one."""
         if self.state is not GrantState.SERVING or self.grant is None:
             return False
         token = self.grant.token
@@ -175,12 +175,12 @@ class GrantLife:
         self.grant, self.reason = grant, None
 
     def unavailable(self, why: str) -> None:
-        """Drops no token (requirement R65)."""
+        """Notes a token request without a decisive answer. Drops no token (requirement R65)."""
         self._become(GrantEvent.UNAVAILABLE)
         self.reason = why
 
     def refused(self, why: str) -> None:
-        """Nothing is sent with it any more until the next login."""
+        """Notes a refusal: no token is sent any more until the next login."""
         self._become(GrantEvent.REFUSED)
         self.grant, self.reason = None, why
 
@@ -193,5 +193,5 @@ class GrantLife:
 
 
 def _leeway(token: Token) -> float:
-    """Seconds. A token of ten seconds would else be too old to be sent before it is old enough to be renewed."""
+    """Seconds of leeway. A token of ten seconds would otherwise be too old to send before it is old enough to renew."""
     return LEEWAY if token.expires_at is None else min(LEEWAY, SHORT * (token.expires_at - token.obtained_at))

@@ -1,6 +1,6 @@
-"""One login of a person at an authorization server: the authorization request, and the judgement of its redirect.
+"""One login of a person at an authorization server: the authorization request, and the check of its redirect.
 
-Sans-I/O (RFC 6749, section 4.1; PKCE, RFC 7636; issuer identification, RFC 9207). Exchanges no code itself: `tokens`.
+Sans-I/O (RFC 6749, section 4.1; PKCE, RFC 7636; issuer identification, RFC 9207). `tokens` exchanges the code.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from mcproxy.upstream.oauth.registration import ClientIdentity
 
 _STATE_BYTES: Final = 24
 _VERIFIER_BYTES: Final = 48
-"""64 characters, within the 43 to 128 of RFC 7636, section 4.1."""
+"""Random bytes of a code verifier: 64 characters, within the 43 to 128 of RFC 7636, section 4.1."""
 MAX_REASON: Final = 300
 """Characters of an authorization server's own words that are shown."""
 
 
 class LoginFailed(Exception):
-    """A login that cannot begin, or came to nothing. The text says why, for the person who tried."""
+    """A login that cannot begin, or failed. The text says why, for the person who tried."""
 
 
 class Login(msgspec.Struct, frozen=True):
-    """A login under way: what must be known when its redirect comes."""
+    """A login under way: what must be remembered until its redirect comes."""
 
     state: str
     verifier: str
     issuer: str
-    """Recorded before the redirect: what came back is compared with this, even if the metadata differs by then."""
+    """Recorded before the redirect, whose issuer is compared with this even if the metadata has changed by then."""
     requires_iss: bool
     redirect_uri: str
     client: ClientIdentity
@@ -51,7 +51,7 @@ def begin(
     scopes: tuple[str, ...],
     randomness: Callable[[int], bytes],
 ) -> Login:
-    """Raises LoginFailed where the authorization server cannot be used safely."""
+    """Begins a login. Raises LoginFailed if the authorization server cannot be used safely."""
     if server.authorization_endpoint is None:
         raise LoginFailed(f"issuer {server.issuer} has no authorization endpoint: nobody can log in there")
     if S256 not in (server.code_challenge_methods_supported or ()):
@@ -69,7 +69,7 @@ def begin(
 
 
 def authorization_url(login: Login, server: ServerMetadata) -> str:
-    """Where the person's browser is sent."""
+    """The URL for the person's browser."""
     assert server.authorization_endpoint is not None, "`begin` saw to it"
     parts = urlsplit(server.authorization_endpoint)
     challenge = _text(hashlib.sha256(login.verifier.encode()).digest())
@@ -85,7 +85,7 @@ def authorization_url(login: Login, server: ServerMetadata) -> str:
     if login.scopes:
         asked["scope"] = " ".join(login.scopes)
     if "offline_access" in login.scopes:
-        asked["prompt"] = "consent"  # OpenID Connect Core, section 11: or the scope is ignored
+        asked["prompt"] = "consent"  # OpenID Connect Core, section 11: else the scope is ignored
     query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *asked.items()])
     return urlunsplit(parts._replace(query=query))
 
@@ -93,8 +93,8 @@ def authorization_url(login: Login, server: ServerMetadata) -> str:
 def code_of(login: Login, redirected: Mapping[str, str]) -> str:
     """The code that a redirect brought. Raises LoginFailed.
 
-    The issuer is judged before anything else is looked at, error or not: of a mismatched one nothing is acted on or
-    shown (basic/authorization, "Authorization Response Issuer Validation").
+    The issuer is checked first, whether the redirect carries an error or not: nothing from another issuer is acted on
+    or shown (basic/authorization, "Authorization Response Issuer Validation").
     """
     if not hmac.compare_digest(redirected.get("state", "").encode(), login.state.encode()):
         raise LoginFailed("the answer belongs to no login that was begun here: begin again")

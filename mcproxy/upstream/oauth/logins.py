@@ -1,7 +1,7 @@
 """The grants of one upstream: a source of tokens for each principal, or one for all, and the logins that people make.
 
-A login that another process stored, as `mcproxy login` does, is taken over while one is awaited. Opens no link: the
-supervisor hears of each new login, and of each that is awaited (requirement R67).
+While a login is awaited, one that another process stores is taken over, as `mcproxy login` does. Opens no link: the
+supervisor is told of each new login, and of each that is needed (requirement R67).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mcproxy.upstream.oauth.tokens import TokenRefused
 log = structlog.get_logger()
 
 OnLogin = Callable[[str, str | None], None]
-"""Hears the principal (empty: all callers), and why a login is awaited, or None once there is another login."""
+"""Called with the principal (empty for all callers) and the reason why a login is needed; None once there is one."""
 
 
 class GrantStatus(NamedTuple):
@@ -47,13 +47,13 @@ class GrantStatus(NamedTuple):
 
 
 class StartedLogin(NamedTuple):
-    """A login of a person that has begun: what must be known when the redirect comes."""
+    """A person's login that has begun: what must be remembered until its redirect comes."""
 
     principal: str
     login: Login
     found: Discovered
     url: str
-    """Where the person's browser is sent."""
+    """The URL for the person's browser."""
 
 
 class UpstreamLogins:
@@ -73,15 +73,15 @@ class UpstreamLogins:
         assert spec.url is not None, "the configuration allows `oauth` with a url alone"
         assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
         self._name = spec.name
-        # What is got in exchange for a caller's token is kept as long as the caller's links, and on no disk.
+        # Tokens from a token exchange are kept in memory alone, for as long as the caller has links.
         self._exchanged = MemoryStore()
         self._store = self._exchanged if store is None or spec.oauth.exchanges else store
-        # The others know nothing of what is kept here alone.
+        # Other replicas know nothing of grants in this process's memory.
         self._renew = renew if self._store is store else None
         self.exchanges: Final = spec.oauth.exchanges
-        """Whether tokens that callers bring are exchanged."""
+        """Whether callers' own tokens are exchanged for the upstream's."""
         self._inbound_tokens: dict[str, str] = {}
-        """The latest token that each principal authenticated with; of those with links."""
+        """The latest token with which each principal that has links authenticated."""
         self._spawn = spawn
         self._metrics = metrics
         self._on_login = on_login
@@ -89,18 +89,18 @@ class UpstreamLogins:
         self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, record, clock=clock)
         self.is_per_principal = spec.oauth.per == "principal"
         self.is_for_people = spec.oauth.grant == "authorization_code"
-        """Whether a person logs in; else the gateway gets its tokens by itself."""
+        """Whether people log in; else the gateway gets its tokens by itself."""
         self._authorizers: dict[str, Authorizer] = {}
         self._awaited: dict[str, str] = {}
-        """Why each principal must log in."""
+        """The reason why each principal must log in."""
         self._logged_in: dict[str, str] = {}
         """The id of each principal's latest grant."""
         self._is_watching = False
 
     def tokens(self, principal: str | None) -> Authorizer:
-        """The tokens for the links of a principal; for None, those of the links that all callers share."""
+        """The tokens for the links of a principal; for None, those for links that all callers share."""
         if self.is_per_principal and principal is None:
-            # The link that all callers share goes without a login: its store never has a grant.
+            # The shared link has no login: its store never holds a grant.
             return Authorizer(
                 GrantKey(self._name), self.flow, MemoryStore(), self._spawn, self._metrics, clock=self._clock
             )
@@ -120,7 +120,7 @@ class UpstreamLogins:
         return self._authorizers[name]
 
     def bring(self, caller: Caller) -> None:
-        """Exchanges the token that `caller` authenticated with from now on, where its link needs one."""
+        """From now on exchanges the token with which `caller` authenticated, where its link needs one."""
         token = None if caller.credentials is None else caller.credentials.inbound_token
         name = caller.principal.name
         if token is None or self._inbound_tokens.get(name) == token:
@@ -131,11 +131,11 @@ class UpstreamLogins:
 
     @property
     def remembered(self) -> int:
-        """How many callers' own tokens are kept."""
+        """The number of callers whose own tokens are kept."""
         return len(self._inbound_tokens)
 
     def release(self, principal: str) -> None:
-        """Keeps no tokens of a principal in memory any more: it has no link left."""
+        """Drops a principal's tokens from memory: it has no link left."""
         if self.exchanges:
             self._inbound_tokens.pop(principal, None)
             self._exchanged.forget(GrantKey(self._name, principal))
@@ -145,7 +145,7 @@ class UpstreamLogins:
             self._report()
 
     def statuses(self) -> list[GrantStatus]:
-        """The grants that are in use, and those that are awaited."""
+        """The grants in use, and those that are awaited."""
         return [
             GrantStatus(
                 name,
@@ -160,7 +160,7 @@ class UpstreamLogins:
 
     @property
     def status(self) -> LoginStatus:
-        """The logins as operators see them."""
+        """The logins, for operators."""
         grants = self.statuses()
         ends = [grant.expires_at for grant in grants if grant.expires_at is not None]
         return LoginStatus(
@@ -175,13 +175,13 @@ class UpstreamLogins:
         )
 
     def issuer(self, principal: str) -> str | None:
-        """The authorization server that is configured; else that of the last login of which anything is known."""
+        """The configured authorization server; else that of the last known login."""
         authorizer = self._authorizers.get(principal)
         grant = None if authorizer is None else authorizer.grant
         return self.flow.settings.issuer or (None if grant is None else grant.issuer)
 
     async def discover(self, principal: str) -> Discovered:
-        """Where a principal would log in, and what for. Raises as `OAuthFlow` does."""
+        """Finds where a principal would log in, and what to request. Raises as `OAuthFlow` does."""
         authorizer = self._authorizers.get(principal)
         held = await self._store.load(GrantKey(self._name, principal))
         challenge = None if authorizer is None else authorizer.challenge
@@ -191,7 +191,7 @@ class UpstreamLogins:
     async def begin(
         self, principal: str, found: Discovered, redirect_uri: str, document_url: str | None = None
     ) -> StartedLogin:
-        """Raises as `OAuthFlow` does."""
+        """Begins a login. Raises as `OAuthFlow` does."""
         login, url = await self.flow.begin_login(found, redirect_uri, document_url)
         return StartedLogin(principal, login, found, url)
 
@@ -202,9 +202,9 @@ class UpstreamLogins:
         return grant
 
     async def forget(self, principal: str) -> bool:
-        """Takes a grant back at its authorization server, and forgets it; whether there was one.
+        """Revokes a grant at its authorization server, and forgets it; returns whether there was one.
 
-        Raises as `OAuthFlow` does; it is forgotten even so.
+        Raises as `OAuthFlow` does; the grant is forgotten even then.
         """
         grant = await self._store.load(GrantKey(self._name, principal))
         if grant is None:
@@ -223,7 +223,7 @@ class UpstreamLogins:
             log.warning("a grant could not be taken back", upstream=self._name, why=str(error))
 
     async def take_over(self, principal: str) -> None:
-        """Goes by the grant that is stored for a principal, at once, where it is in use here."""
+        """Puts a principal's stored grant in force at once, if it is in use here."""
         authorizer = self._authorizers.get(principal)
         if authorizer is None:
             return
@@ -249,7 +249,7 @@ class UpstreamLogins:
         return grant is not None and before is not None and before != grant.id
 
     def _watch(self) -> None:
-        """Looks for logins of other processes while one is awaited. Nothing is sent upstream for it."""
+        """Checks for logins of other processes while one is awaited. Sends nothing upstream."""
         if not self._is_watching:
             self._is_watching = True
             self._spawn(self._look_while_awaited)
@@ -264,7 +264,7 @@ class UpstreamLogins:
             self._is_watching = False
 
     def _report(self) -> None:
-        """Shows operators how the grants stand."""
+        """Reports the state of the grants to operators."""
         grants = [it.grant for it in self._authorizers.values() if it.grant is not None]
         ends = [grant.token.expires_at for grant in grants if grant.token.expires_at is not None]
         self._metrics.oauth_token_expiry.labels(self._name).set(min(ends, default=0))
@@ -273,4 +273,4 @@ class UpstreamLogins:
 
 
 FindLogins = Callable[[str], UpstreamLogins | None]
-"""Finds the logins of an upstream; None where there is none of that name with `oauth`."""
+"""Finds the logins of an upstream; None if there is none of that name with `oauth`."""

@@ -1,6 +1,6 @@
-"""Metadata of protected resources (RFC 9728) and authorization servers (RFC 8414): where it is, whether it is valid.
+"""Metadata of protected resources (RFC 9728) and authorization servers (RFC 8414): where to find it, and its validity.
 
-Pure: says which URLs to ask, in order, and judges what came (basic/authorization, "Authorization Server Discovery").
+Pure: lists the URLs to try, in order, and checks the documents (basic/authorization, "Authorization Server Discovery").
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ S256: Final = "S256"
 
 
 class InvalidMetadata(Exception):
-    """A document that must not be used. The text says whose, and what is wrong with it."""
+    """A document that must not be used. The text says whose it is and what is wrong with it."""
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True):
-    """What a protected resource says of itself (RFC 9728, section 2), as far as a client goes by it."""
+    """A protected resource's metadata (RFC 9728, section 2), as far as a client uses it."""
 
     resource: str
     authorization_servers: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True):
 
 
 class ServerMetadata(msgspec.Struct, frozen=True):
-    """What an authorization server says of itself (RFC 8414, section 2), as far as a client goes by it."""
+    """An authorization server's metadata (RFC 8414, section 2), as far as a client uses it."""
 
     issuer: str
     token_endpoint: str
@@ -48,7 +48,7 @@ class ServerMetadata(msgspec.Struct, frozen=True):
 
 
 def resource_of(url: str) -> str:
-    """The canonical URI of the server at `url`: what `resource` says in every request (RFC 8707, section 2)."""
+    """The canonical URI of the server at `url`, for the `resource` of every request (RFC 8707, section 2)."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     if ":" in host:
@@ -60,7 +60,7 @@ def resource_of(url: str) -> str:
 
 
 def resource_metadata_urls(url: str, challenge: BearerChallenge | None) -> list[str]:
-    """Where the metadata of the server at `url` may be, in the order to ask."""
+    """URLs at which the metadata of the server at `url` may be, in the order to try."""
     if challenge is not None and challenge.resource_metadata is not None:
         return [challenge.resource_metadata]
     parts = urlsplit(url)
@@ -70,7 +70,7 @@ def resource_metadata_urls(url: str, challenge: BearerChallenge | None) -> list[
 
 
 def read_resource_metadata(document: bytes, url: str) -> ResourceMetadata:
-    """The metadata of the server at `url`. Raises InvalidMetadata where it is another's (RFC 9728, section 3.3)."""
+    """The metadata of the server at `url`. Raises InvalidMetadata if it is another's (RFC 9728, section 3.3)."""
     try:
         read = msgspec.json.decode(document, type=ResourceMetadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -83,7 +83,7 @@ def read_resource_metadata(document: bytes, url: str) -> ResourceMetadata:
 
 
 def _covers(resource: str, url: str) -> bool:
-    """Whether a resource is the one at `url`, or holds it: the same origin, and its path from the beginning."""
+    """Whether a resource is the one at `url` or contains it: same origin, and its path is a prefix."""
     try:
         own, asked = urlsplit(resource_of(resource)), urlsplit(resource_of(url))
     except ValueError:
@@ -95,7 +95,7 @@ def _covers(resource: str, url: str) -> bool:
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Where the metadata of an issuer may be, in the order to ask. Raises InvalidMetadata where it is no URL."""
+    """URLs at which an issuer's metadata may be, in the order to try. Raises InvalidMetadata if it is no URL."""
     try:
         path = urlsplit(issuer).path.rstrip("/")
     except ValueError as error:
@@ -108,7 +108,7 @@ def server_metadata_urls(issuer: str) -> list[str]:
 def read_server_metadata(document: bytes, issuer: str, *, is_origin: bool = False) -> ServerMetadata:
     """The metadata of an issuer. Raises InvalidMetadata where it is another's (RFC 8414, section 3.3).
 
-    `is_origin` says that nobody named the issuer (`origin_as_issuer`): it may end its own name with a slash.
+    `is_origin` says that the issuer is assumed (`origin_as_issuer`): its own name may end with a slash.
     """
     try:
         read = msgspec.json.decode(document, type=ServerMetadata)
@@ -125,7 +125,7 @@ def origin_as_issuer(url: str) -> str:
 
 
 def endpoints_by_default(issuer: str) -> ServerMetadata:
-    """The endpoints of an authorization server of 2025-03-26 that publishes no metadata."""
+    """The default endpoints of an authorization server of 2025-03-26 without metadata."""
     return ServerMetadata(
         issuer=issuer,
         token_endpoint=_at(issuer, "/token"),
@@ -138,9 +138,9 @@ def endpoints_by_default(issuer: str) -> ServerMetadata:
 def scopes_to_ask(
     challenge: BearerChallenge | None, resource: ResourceMetadata | None, server: ServerMetadata
 ) -> tuple[str, ...]:
-    """Scope Selection Strategy: the challenge's, else all that the resource supports, else none.
+    """The scopes to request (Scope Selection Strategy): the challenge's, else all the resource supports, else none.
 
-    `offline_access` is added where the authorization server lists it: without it some give no refresh token.
+    `offline_access` is added if the authorization server lists it: some issue no refresh token without it.
     """
     scopes: tuple[str, ...] = ()
     if challenge is not None and challenge.scopes:

@@ -1,4 +1,4 @@
-"""Who the gateway is to an authorization server: registered beforehand, by a metadata document, or registered now.
+"""The gateway's client identity at an authorization server: preregistered, by metadata document, or registered now.
 
 Pure: chooses, writes the request and reads the answer (basic/authorization, "Client Registration"; RFC 7591).
 """
@@ -19,21 +19,21 @@ DEVICE_GRANTS: Final = ("urn:ietf:params:oauth:grant-type:device_code", "refresh
 NO_REDIRECT: Final = ""
 """The redirect URI of a client that logs in by a code on another device (RFC 8628)."""
 DOCUMENT_PATH: Final = "/oauth/client.json"
-"""Where the gateway publishes its metadata document, below `proxy.public_url`."""
+"""The path of the gateway's metadata document, below `proxy.public_url`."""
 CALLBACK_PATH: Final = "/oauth/callback"
-"""Where the gateway takes redirects, below `proxy.public_url`."""
+"""The path of the gateway's redirect URI, below `proxy.public_url`."""
 LOOPBACK_CALLBACKS: Final = ("http://127.0.0.1/callback", "http://[::1]/callback")
-"""Where `mcproxy login` takes redirects, on any port (RFC 8252, section 7.3)."""
+"""The redirect URIs of `mcproxy login`, on any port (RFC 8252, section 7.3)."""
 
 NONE, BASIC, POST, ASSERTION = "none", "client_secret_basic", "client_secret_post", "private_key_jwt"
 
 
 class CannotRegister(Exception):
-    """No identity can be had at an authorization server. The text says why, and what to do."""
+    """The gateway has no identity at an authorization server. The text says why, and what to do."""
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """The gateway as one authorization server knows it; good at no other."""
+    """The gateway's identity at one authorization server; valid at no other."""
 
     id: str
     secret: str | None = None
@@ -41,21 +41,21 @@ class ClientIdentity(msgspec.Struct, frozen=True):
     """A private key in PEM, for signed assertions."""
     algorithm: str | None = None
     method: str = NONE
-    """How it authenticates at the token endpoint: one of OAuth's registered names."""
+    """The authentication method at the token endpoint, by its registered OAuth name."""
     redirect_uris: tuple[str, ...] = ()
-    """What it was registered with; empty for those that an operator registered."""
+    """The registered redirect URIs; empty if an operator registered the client."""
     expires_at: float = 0
-    """When its secret ends, in Unix seconds; 0 for never."""
+    """The expiry of its secret in Unix seconds; 0 for never."""
 
     def serves(self, redirect_uri: str | None, now: float) -> bool:
-        """Whether it can still be used, with that redirect."""
+        """Whether it is still valid, and has that redirect URI."""
         if self.expires_at and self.expires_at <= now:
             return False
         return not self.redirect_uris or redirect_uri is None or redirect_uri in self.redirect_uris
 
 
 def configured(client: OAuthClient, server: ServerMetadata) -> ClientIdentity | None:
-    """The identity that an operator gave, if any."""
+    """The identity in the settings, if any."""
     if client.id is None:
         return None
     method = _method(server, has_secret=client.secret is not None, has_key=client.key is not None)
@@ -63,7 +63,7 @@ def configured(client: OAuthClient, server: ServerMetadata) -> ClientIdentity | 
 
 
 def by_document(url: str | None, server: ServerMetadata, redirect_uri: str) -> ClientIdentity | None:
-    """The identity that the document at `url` gives (Client ID Metadata Documents), where the server takes such."""
+    """The identity given by the document at `url` (Client ID Metadata Documents), if the server accepts these."""
     if url is None or not server.client_id_metadata_document_supported:
         return None
     parts = urlsplit(url)
@@ -73,14 +73,14 @@ def by_document(url: str | None, server: ServerMetadata, redirect_uri: str) -> C
 
 
 def document_url(public_url: str | None) -> str | None:
-    """Where the gateway's own metadata document is; None where it has no https URL by which others reach it."""
+    """The URL of the gateway's metadata document; None if it has no https URL that others reach."""
     if public_url is None or urlsplit(public_url).scheme != "https":
         return None
     return public_url + DOCUMENT_PATH
 
 
 def document(public_url: str | None) -> dict[str, object] | None:
-    """The gateway's own metadata document, for the callers' logins and for `mcproxy login`; None where it has none."""
+    """The gateway's metadata document, for callers' logins and `mcproxy login`; None if it has none."""
     url = document_url(public_url)
     if url is None:
         return None
@@ -90,7 +90,7 @@ def document(public_url: str | None) -> dict[str, object] | None:
 
 
 def registration_request(server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]) -> dict[str, object]:
-    """What is posted to the registration endpoint. Raises CannotRegister where there is none."""
+    """The body for the registration endpoint. Raises CannotRegister if there is none."""
     if server.registration_endpoint is None:
         raise CannotRegister(
             f"issuer {server.issuer} takes no clients by themselves: register the gateway there, "
@@ -108,7 +108,7 @@ def _preferred(supported: tuple[str, ...]) -> str:
 
 
 def described(redirect_uri: str) -> str:
-    """How a client is to be registered by hand, in the words of an error."""
+    """How to register the client by hand, as part of an error's text."""
     return f"with the redirect {redirect_uri}" if redirect_uri else "for the device flow"
 
 
@@ -132,7 +132,7 @@ class _Registered(msgspec.Struct):
 
 
 def read_registration(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIdentity:
-    """The identity that a registration gave (RFC 7591, section 3.2.1). Raises CannotRegister."""
+    """Reads the answer to a registration (RFC 7591, section 3.2.1). Raises CannotRegister."""
     try:
         given = msgspec.json.decode(answer, type=_Registered)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -150,7 +150,7 @@ def read_registration(answer: bytes, server: ServerMetadata, redirect_uri: str) 
 
 
 def _method(server: ServerMetadata, *, has_secret: bool, has_key: bool) -> str:
-    """How to authenticate where it is not configured: RFC 8414 has `client_secret_basic` where metadata say nothing."""
+    """The authentication method if none is configured: without metadata, RFC 8414 means `client_secret_basic`."""
     supported = server.token_endpoint_auth_methods_supported
     if has_key:
         return ASSERTION

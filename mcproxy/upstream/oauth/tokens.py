@@ -21,42 +21,42 @@ ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_LIFE: Final = 300
-"""Seconds that a signed assertion of ours is good for."""
+"""Seconds for which one of our signed assertions is valid."""
 MAX_REASON: Final = 300
 """Characters of an authorization server's own words that are kept."""
 
 MIN_CONCEALED: Final = 8
-"""Characters; shorter secrets occur in ordinary text."""
+"""Characters of a secret at least; shorter ones occur in ordinary text."""
 MAX_SUBJECT: Final = 256
-"""Characters of the name of who logged in."""
+"""Characters of the name of the person who logged in."""
 
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
-"""Refusals that say nothing of the grant."""
+"""OAuth error codes that say nothing about the grant."""
 
 TokenForm = dict[str, str]
 
 
 class Token(msgspec.Struct, frozen=True):
-    """An access token, and what came with it."""
+    """An access token, and the facts that came with it."""
 
     access: str
     expires_at: float | None
-    """Unix seconds; None where the server did not say."""
+    """Unix seconds; None if the server did not say."""
     obtained_at: float
     refresh: str | None = None
     scopes: tuple[str, ...] | None = None
-    """What was granted; None where it is what was asked for."""
+    """The granted scopes; None if they are those that were requested."""
     subject: str | None = None
-    """Who logged in, by the identity token that came along; None without one."""
+    """The person who logged in, according to the identity token; None without one."""
     identity: str | None = None
-    """The identity token that came along (OpenID Connect), which is not stored."""
+    """The identity token that came along (OpenID Connect); not stored."""
 
     def __repr__(self) -> str:
         return f"Token(expires_at={self.expires_at})"
 
     @property
     def headers(self) -> dict[str, str]:
-        """As requests carry it (RFC 6750, section 2.1)."""
+        """The header of requests that carry it (RFC 6750, section 2.1)."""
         return {"Authorization": f"Bearer {self.access}"}
 
     @property
@@ -64,12 +64,12 @@ class Token(msgspec.Struct, frozen=True):
         return (self.access,)
 
     def is_over(self, now: float) -> bool:
-        """Whether it has expired at `now`, a Unix time in seconds; without a known expiry it never has."""
+        """Whether it has expired at `now`, in Unix seconds; a token without a known expiry never has."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 class TokenRefused(Exception):
-    """The authorization server's own refusal; `code` is OAuth's name of it, as `invalid_grant`."""
+    """The authorization server's refusal; `code` is OAuth's name for it, as `invalid_grant`."""
 
     def __init__(self, code: str, words: str) -> None:
         super().__init__(words)
@@ -77,7 +77,7 @@ class TokenRefused(Exception):
 
 
 class TokenUnavailable(Exception):
-    """No answer, or none that decides anything: the same request may succeed later. `code` as in `TokenRefused`."""
+    """No decisive answer: the same request may succeed later. `code` as in `TokenRefused`."""
 
     def __init__(self, words: str, code: str | None = None) -> None:
         super().__init__(words)
@@ -85,7 +85,7 @@ class TokenUnavailable(Exception):
 
 
 def code_exchange(login: Login, code: str) -> TokenForm:
-    """RFC 6749, section 4.1.3, with PKCE (RFC 7636, section 4.5) and the resource (RFC 8707)."""
+    """The form that redeems a code: RFC 6749, section 4.1.3, with PKCE (RFC 7636, section 4.5) and the resource."""
     return {
         "grant_type": "authorization_code",
         "code": code,
@@ -96,22 +96,22 @@ def code_exchange(login: Login, code: str) -> TokenForm:
 
 
 def refreshing(token: str, resource: str) -> TokenForm:
-    """Without scopes: those that were granted stay."""
+    """The form that redeems a refresh token. It names no scopes: the granted ones stay."""
     return {"grant_type": "refresh_token", "refresh_token": token, "resource": resource}
 
 
 def client_credentials(resource: str, scopes: tuple[str, ...]) -> TokenForm:
-    """RFC 6749, section 4.4.2, with the resource (RFC 8707)."""
+    """The form of RFC 6749, section 4.4.2, with the resource (RFC 8707)."""
     return _scoped({"grant_type": "client_credentials", "resource": resource}, scopes)
 
 
 def by_assertion(assertion: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
-    """RFC 7523, section 2.1: the assertion is the grant."""
+    """The form of RFC 7523, section 2.1: the assertion is the grant."""
     return _scoped({"grant_type": JWT_BEARER, "assertion": assertion, "resource": resource}, scopes)
 
 
 def identity_exchange(id_token: str, audience: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
-    """An identity token for an assertion that the authorization server `audience` takes (RFC 8693, ID-JAG)."""
+    """The form that exchanges an identity token for an assertion for `audience` (RFC 8693, ID-JAG)."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
@@ -124,7 +124,7 @@ def identity_exchange(id_token: str, audience: str, resource: str, scopes: tuple
 
 
 def token_exchange(inbound_token: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
-    """A caller's token for one of the same caller at `resource` (RFC 8693, section 2.1)."""
+    """The form that exchanges a caller's token for one of the same caller at `resource` (RFC 8693, section 2.1)."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ACCESS_TOKEN,
@@ -136,7 +136,7 @@ def token_exchange(inbound_token: str, resource: str, scopes: tuple[str, ...]) -
 
 
 def is_identity_token(token: str, issuer: str) -> bool:
-    """Whether a token that was verified is an identity token of `issuer`, and no access token (RFC 9068, section 4)."""
+    """Whether a verified token is an identity token of `issuer`, and no access token (RFC 9068, section 4)."""
     import jwt
 
     try:
@@ -157,7 +157,7 @@ _SECRET_FIELDS: Final = ("refresh_token", "code", "code_verifier", "device_code"
 
 
 def concealed(words: str, form: TokenForm, client: ClientIdentity) -> str:
-    """An authorization server's own words without what the request held that is secret (requirement R44)."""
+    """An authorization server's own words without the request's secrets (requirement R44)."""
     for secret in (*(form.get(field) for field in _SECRET_FIELDS), client.secret):
         if secret and len(secret) >= MIN_CONCEALED:
             words = words.replace(secret, "[redacted]")
@@ -167,9 +167,9 @@ def concealed(words: str, form: TokenForm, client: ClientIdentity) -> str:
 def token_request(
     form: TokenForm, client: ClientIdentity, server: ServerMetadata, now: float
 ) -> tuple[bytes, dict[str, str]]:
-    """The body of a request to the token or revocation endpoint, and its headers, with the client's proof in them.
+    """The body and headers of a request to the token or revocation endpoint, with the client's proof.
 
-    Raises TokenRefused where the client's key cannot sign.
+    Raises TokenRefused if the client's key cannot sign.
     """
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
     match client.method:
@@ -188,7 +188,10 @@ def token_request(
 
 
 def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> str:
-    """RFC 7523, section 3: the audience is the issuer, which the token endpoint cannot be confused about."""
+    """A signed assertion.
+
+    RFC 7523, section 3: its audience is the issuer, which identifies the server unambiguously.
+    """
     import jwt
 
     assert client.key is not None, "its method is private_key_jwt"
@@ -209,7 +212,7 @@ def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> st
 
 
 def _algorithm(pem: str) -> str:
-    """The algorithm of a private key, where none is configured."""
+    """The signature algorithm for a private key, if none is configured."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -236,9 +239,9 @@ class _TokenAnswer(msgspec.Struct):
 
 
 def read_token(status: int, body: bytes, content_type: str, now: float, *, kind: str = "bearer") -> Token:
-    """The token that an answer brought; some servers write it as a form. Raises TokenRefused and TokenUnavailable.
+    """The token in an answer, which some servers write as a form. Raises TokenRefused and TokenUnavailable.
 
-    `kind` is the `token_type` that it must be of: what a token exchange gives may be none that requests carry.
+    `kind` is the expected `token_type`: a token exchange may also return tokens that requests cannot carry.
 
     A refusal counts only in the form of RFC 6749, section 5.2: a proxy's 502 or a limit's 429 decides nothing.
     """
@@ -263,7 +266,7 @@ def read_token(status: int, body: bytes, content_type: str, now: float, *, kind:
 
 
 def refusal_of(status: int, body: bytes) -> TokenRefused | None:
-    """The refusal that an answer in JSON is; None where it decides nothing."""
+    """The refusal in a JSON answer; None if it decides nothing."""
     answer = _decoded(body, "application/json")
     return None if answer is None else _refusal(status, answer)
 
@@ -286,7 +289,7 @@ def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:
 
 
 def _subject(id_token: str | None) -> str | None:
-    """`sub` of an identity token. It is not verified: it came from the issuer itself, and nothing is decided by it."""
+    """The `sub` of an identity token. Not verified: it came from the issuer itself, and nothing is decided by it."""
     import jwt
 
     try:

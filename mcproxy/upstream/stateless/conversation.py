@@ -1,7 +1,7 @@
 """The client side of the stateless era (2026-07-28), over any transport: each request stands alone.
 
-Puts calls into their envelopes, reads results, and answers here the methods that this era has no request for. Asks no
-client: a server's request for input is an outcome of the call. Sends nothing twice; `reconnecting` decides that.
+Puts calls into envelopes, reads results, and answers itself the methods that this era has no request for. Asks no
+client: a server's request for input is an outcome of the call. Sends nothing twice; `reconnecting` decides on retries.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ from mcproxy.upstream.stateless.subscriptions import ListenStream
 
 _HANDSHAKE: Final = Era.HANDSHAKE
 FOREVER: Final = Timeouts(math.inf, math.inf)
-"""For the listen stream, once acknowledged: it lasts as long as its link."""
+"""The timeout of the listen stream once it is acknowledged: it lasts as long as its link."""
 
 FIRST_LISTEN_TIMEOUT: Final = 1.0
-"""Seconds that a new link waits for its listen stream; when it opens later, all lists count as changed."""
+"""Seconds that a new link waits for its listen stream; if it opens later, all lists count as changed."""
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def listening(conversation: StatelessConversation) -> AsyncIterator[None]:
         tasks.start_soon(conversation.subscriptions.run)
         try:
             await conversation.subscriptions.begin(FIRST_LISTEN_TIMEOUT)
-            # A task, whose turn comes once the link is published: before that there is nothing that it is about.
+            # In a task, which first runs once the link is published: earlier reports would be about no link.
             tasks.start_soon(conversation.subscriptions.report)
             yield
         finally:
@@ -132,18 +132,18 @@ class StatelessConversation:
         return self._close_reason
 
     def drain(self, reason: str) -> None:
-        """Takes no more calls: later ones are NotAccepted."""
+        """Accepts no more calls: later ones are NotAccepted."""
         if not self.is_closed:
             self.is_closed, self._close_reason = True, reason
             self._draining.set()
             self.subscriptions.close(reason)
 
     def is_answered(self, id: RequestId) -> bool:
-        """Whether request `id` is answered and the link still open, so that its connection may serve again."""
+        """Whether request `id` is answered and the link still open, so that its connection may be reused."""
         return self.settled(id) and not self.is_closed
 
     def disconnect(self, reason: str) -> None:
-        """Closes the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        """Closes the link: calls in flight fail with PeerGone, later ones with NotAccepted."""
         self.drain(reason)
         self._requests.fail_all(PeerGone(reason))
 
@@ -190,12 +190,12 @@ class StatelessConversation:
             asks = self._has_unknown_extensions and bool(unknown_extensions(call.caller.capabilities))
             return results.outcome(answer.result, row, self._shared_extensions(call.caller), asks_more=asks)
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
-            # Not executed, and not the server that was found: another link finds out which versions it speaks now.
+            # Not executed, and the server was replaced: the next link finds out which versions it speaks now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 
     def _shared_extensions(self, caller: Caller) -> Collection[str]:
-        """The extensions whose result types the client knows; handshake revisions have no result types."""
+        """Extensions whose result types the client knows; handshake revisions have no result types."""
         if caller.version not in STATELESS_VERSIONS:
             return ()
         return extensions(caller.capabilities).keys() & self._extensions.keys()
@@ -215,7 +215,7 @@ class StatelessConversation:
             raise
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
-        """Takes a message as its bytes. `cause` is the request on whose own response it came."""
+        """Takes a message as bytes. `cause` is the request on whose own response it came."""
         if not data or data.isspace():
             return
         try:
@@ -225,7 +225,7 @@ class StatelessConversation:
                 self.receive(data.removeprefix(BOM), cause)
                 return
             self._context.count_junk()
-            # In the response to a request, what is nearly JSON is its answer where no id can be read.
+            # In the response to a request, broken JSON without a readable id counts as its answer.
             id = invalid.id if invalid.may_be_answer else None
             if invalid.id is None and is_nearly_json(invalid, data):
                 id = cause
@@ -233,7 +233,7 @@ class StatelessConversation:
                 self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
 
     def take(self, message: Message, cause: RequestId | None = None) -> None:
-        """As `receive`, for a message that was parsed."""
+        """As `receive`, for a parsed message."""
         if isinstance(message, (Response, ErrorResponse)):
             self._on_answer(message, cause)
             return
@@ -261,7 +261,7 @@ class StatelessConversation:
         return True
 
     def _on_log_message(self, notification: Notification, cause: RequestId | None) -> bool:
-        """A log message is of one request alone (logging); on a shared channel nothing tells of which."""
+        """A log message belongs to one request (logging); on a shared channel nothing tells to which."""
         attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
         if isinstance(attribution, Attributed):
             attribution.call.client.notify(notification.method, notification.params)
@@ -270,7 +270,7 @@ class StatelessConversation:
         return True
 
     def _on_other(self, notification: Notification, cause: RequestId | None) -> bool:
-        """A change, or what an extension tells of one request."""
+        """A change, or an extension's notification about one request."""
         if self.subscriptions.take(notification, cause):
             return True
         if not self._has_unknown_extensions or not is_of_extension(notification.method):
@@ -282,7 +282,7 @@ class StatelessConversation:
         return True
 
     def _on_cancelled(self, notification: Notification, _: RequestId | None) -> bool:
-        """cancellation: a server may so end a listen stream, and no other request."""
+        """A server may end a listen stream by it, and no other request (cancellation)."""
         id = parse_id(notification.params.get("requestId", b""))
         if id is None or not self.subscriptions.holds(id):
             return False
@@ -300,7 +300,7 @@ def _enveloped(call: Call, token: RequestId | None) -> Params:
     return put_on(call.params, declaration, token)
 
 
-# Most callers declare the same as others, and as before.
+# Most callers declare the same capabilities as others, and as before.
 @remember_short(LONGEST_REMEMBERED)
 def _declaration(capabilities: bytes, version: str, log_level: str | None) -> bytes:
     declared = shared_tasks(parse_object(capabilities), version, LATEST)
@@ -308,5 +308,5 @@ def _declaration(capabilities: bytes, version: str, log_level: str | None) -> by
 
 
 async def _answer_empty(call: Call) -> Outcome:
-    """Answers a method of the handshake era that has no request in this one, and a notification, which has no way."""
+    """Answers a handshake method that has no request in this era, or a notification that has no way upstream."""
     return Complete({})

@@ -1,4 +1,4 @@
-"""The filter of a `subscriptions/listen` request: the lists, URIs and tasks whose changes are wanted, or agreed to."""
+"""The filter of a `subscriptions/listen` request: the lists, URIs and tasks whose changes are wanted or agreed to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcproxy.protocol.methods import LISTEN_FLAGS, LISTEN_URIS, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, listened
 
 SPARE: Final = 1000
-"""Names that an acknowledgement may have beside twice those that were asked for: of more, none is read."""
+"""Names that an acknowledgement may have beyond twice the requested ones; one with more is not read."""
 
 _uris = msgspec.json.Decoder(list[str])
 
@@ -28,16 +28,16 @@ class FilterEntry(NamedTuple):
 
 
 class ListenFilter(msgspec.Struct, frozen=True):
-    """The notifications that a stream is asked for, or has agreed to."""
+    """The notifications that a stream requests, or has agreed to."""
 
     flags: frozenset[str] = frozenset()
-    """Of `LISTEN_FLAGS`."""
+    """A subset of `LISTEN_FLAGS`."""
     uris: frozenset[str] = frozenset()
     tasks: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, flags: frozenset[str], named: Collection[FilterEntry]) -> ListenFilter:
-        """The filter with these flags, and with the URIs and tasks among `named`."""
+        """The filter with these flags, and with the URIs and tasks in `named`."""
         uris = frozenset(name for member, name in named if member == LISTEN_URIS)
         return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
 
@@ -52,7 +52,7 @@ class ListenFilter(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The lists that the flags are about."""
+        """The lists that the flags stand for."""
         return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
 
     def params(self) -> Params:
@@ -65,7 +65,10 @@ class ListenFilter(msgspec.Struct, frozen=True):
         return {"notifications": raw(members)}
 
     def agreed(self, params: Params) -> ListenFilter:
-        """The part of this that an acknowledgement honours. A URI may come back spelt otherwise (requirement R63)."""
+        """The part of this filter that an acknowledgement honours.
+
+        A URI may come back spelt differently (requirement R63).
+        """
         try:
             members = nonnull(parse_object(params.get("notifications", EMPTY_OBJECT)))
             for name, asked in ((LISTEN_URIS, self.uris), (LISTEN_TASKS, self.tasks)):

@@ -1,6 +1,6 @@
 """Tool parameters that a server wants mirrored in HTTP headers (2026-07-28, streamable-http, Custom Headers).
 
-Reads their annotations in the tool lists that pass, and drops tools with invalid ones. Sends nothing.
+Reads the annotations in tool lists that pass through, and drops tools with invalid ones. Sends nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcproxy.protocol.methods import Kind, Method, Subject
 log = structlog.get_logger()
 
 MAX_TOOLS: Final = 10_000
-"""Annotated tools that are remembered; of more, the first listed are forgotten, and fetched again where needed."""
+"""Annotated tools that are remembered; beyond that, the first listed are forgotten, and fetched again when needed."""
 
 _tools = msgspec.json.Decoder(list[Raw])
 
@@ -35,7 +35,7 @@ class ParameterHeaders:
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
         self.tools: dict[str, tuple[MirroredParameter, ...]] = {}
-        """Those that have any."""
+        """Tools with annotated parameters."""
 
     def headers(self, row: Method, params: Params) -> dict[str, str]:
         """The headers for the parameters of a request."""
@@ -78,7 +78,7 @@ class ParameterHeaders:
 
 
 def next_page(page: Params) -> Params | None:
-    """The params that ask for the page after `page`, or None where it is the last."""
+    """The params that request the page after `page`; None if it is the last."""
     cursor = parse_text(page.get("nextCursor", b""))
     return None if cursor is None else {"cursor": raw(cursor)}
 

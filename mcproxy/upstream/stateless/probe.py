@@ -1,7 +1,7 @@
-"""Which era an upstream speaks, by its answer to `server/discover` (2026-07-28, versioning, Backward Compatibility).
+"""The era that an upstream speaks, judged by its answer to `server/discover` (2026-07-28, versioning).
 
-Pure: the transports send the question, and this judges the answer. Silence, refused credentials and failures tell
-little of the era; the transports decide on them.
+Pure: the transports send the request, and this judges the answer (Backward Compatibility). Silence, refused credentials
+and failures say little about the era; the transports decide on them.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from mcproxy.protocol.methods import DISCOVER
 from mcproxy.upstream.link import Unreachable
 
 OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __version__}))
-"""The envelope of requests of the gateway's own: it declares no capability, since no client is behind them."""
+"""The envelope of the gateway's own requests: it declares no capability, since no client is behind them."""
 
 QUESTION: Final = Request("discover", DISCOVER, wrap({}, OURSELVES))
-"""No conversation mints such an id: a late answer is not taken for that of a call."""
+"""The id of the probe. No conversation mints it, so a late answer is never taken for that of a call."""
 
 MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
-"""Codes that no older revision knows (basic, Error Codes)."""
+"""Error codes that no older revision has (basic, Error Codes)."""
 
 _versions = msgspec.json.Decoder(list[str])
 
 
 class Older(Exception):
-    """The server is of the handshake era, as far as can be told. The text says why."""
+    """The server seems to be of the handshake era. The text says why."""
 
     def __init__(self, reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
         self.silent = silent
-        """Whether the server did not answer: it may also be slow, and of any era."""
+        """Whether the server did not answer: it may also be slow, and of either era."""
 
 
 def identity(answer: Response | ErrorResponse, status: int | None = None) -> ServerIdentity:
-    """The identity in a stateless server's answer. `status` is the HTTP status, where there is one.
+    """The identity in a stateless server's answer. `status` is the HTTP status, if any.
 
-    Raises Older, or Unreachable where the server is stateless and will not talk to us.
+    Raises Older, or Unreachable if the server is stateless and refuses the gateway.
     """
     if isinstance(answer, ErrorResponse):
         raise _judged(answer.error, status)

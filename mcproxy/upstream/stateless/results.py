@@ -1,6 +1,6 @@
 """Reads the kind of a stateless server's result: complete, input required, or malformed (2026-07-28, basic).
 
-The content of a complete result passes as the bytes that came. Pure.
+A complete result's content passes unchanged. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INPUT_REQUIRED: Final = "input_required"
 
 
 class Malformed(Exception):
-    """A result that the specification does not allow. The text says why."""
+    """A result that violates the specification. The text says how."""
 
 
 class _InputRequestBody(msgspec.Struct):
@@ -46,8 +46,8 @@ _input_required = msgspec.json.Decoder(_InputRequired)
 def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, asks_more: bool = False) -> Outcome:
     """The outcome of a request of `row` with this result. Raises Malformed.
 
-    `extensions` are those that client and server share: a type of result that is unknown here may be of one of them.
-    With `asks_more` both have extensions that the gateway does not know, and may ask for input by methods of those.
+    `extensions` are those that client and server share: a result type that is unknown here may belong to one. With
+    `asks_more` both have extensions that the gateway does not know, whose methods may ask for input.
     """
     # basic, ResultType: "clients MUST treat an absent `resultType` as complete".
     said = result.get("resultType")
@@ -59,7 +59,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, as
     if kind == INPUT_REQUIRED:
         return _wanted(result, row, asks_more=asks_more)
     if kind == TASK and not (row.deferrable and EXTENSION in extensions):
-        # tasks extension, Capability Negotiation: neither to who did not declare it, nor for any other request.
+        # tasks extension, Capability Negotiation: only to clients that declared it, and only for such requests.
         raise Malformed(f"its result is a task, which {row.name} must not become here")
     if kind != COMPLETE and not extensions:
         raise Malformed(f"its result is of an unknown type ({kind[:100]!r}), and no extension is shared with it")

@@ -1,7 +1,7 @@
-"""Opens a link to a child of the stateless era (2026-07-28, stdio): the probe, beside which a handshake may be tried.
+"""Opens a link to a stateless child (2026-07-28, stdio): the probe, and a handshake that may be tried beside it.
 
-A pipe is read by one reader from beginning to end; `SharedPipe` gives its messages to the probe, to a handshake that is
-tried beside it, and to the conversation that follows.
+A pipe has one reader from beginning to end; `SharedPipe` passes its messages to the probe, to a handshake tried beside
+it, and to the conversation that follows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mcproxy.upstream.stateless.conversation import StatelessConversation, liste
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
 UNTIL_STOPPED: Final = Timeouts(math.inf, math.inf)
-"""For the probe: the attempt to connect has a deadline, and the probe is stopped when a handshake succeeds."""
+"""The probe's timeout: the attempt to connect has a deadline, and a successful handshake stops the probe."""
 
 
 class SharedPipe:
-    """A `Duplex` over another: each of its readers gets all messages; without a reader they are dropped."""
+    """A `Duplex` over another: each reader gets all messages; without readers they are dropped."""
 
     def __init__(self, pipe: Duplex) -> None:
         self._pipe = pipe
@@ -61,7 +61,7 @@ class SharedPipe:
 
 @asynccontextmanager
 async def shared_pipe(pipe: Duplex) -> AsyncIterator[SharedPipe]:
-    """`pipe` with several readers, read to its end while inside."""
+    """`pipe` for several readers; read to its end inside the `with` block."""
     async with task_group() as tasks:
         it = SharedPipe(pipe)
         tasks.start_soon(it.run)
@@ -77,13 +77,13 @@ class PipeProbe:
         self._scope = anyio.CancelScope()
         self._wanted = anyio.Event()
         self.outcome: ServerIdentity | Older | Unreachable | PeerGone | None = None
-        """None while there is no answer."""
+        """None until there is an answer."""
         self.answered = anyio.Event()
         self.found = anyio.Event()
-        """Set where the server turns out to be of this era."""
+        """Set if the server turns out to be stateless."""
 
     async def run(self, delay: float) -> None:
-        """Asks after `delay` seconds, or on `ask`; ends with the answer, or on `stop`."""
+        """Sends the probe after `delay` seconds, or upon `ask`; ends with the answer, or upon `stop`."""
         with self._scope:
             with anyio.move_on_after(delay):
                 await self._wanted.wait()
@@ -93,15 +93,15 @@ class PipeProbe:
                 self.found.set()
 
     def ask(self) -> None:
-        """Asks now, without waiting for the rest of the delay. Idempotent."""
+        """Sends the probe now, without waiting out the delay. Idempotent."""
         self._wanted.set()
 
     def stop(self) -> None:
-        """Asks no more and waits for no answer. Idempotent."""
+        """Sends no probe, and waits for no answer. Idempotent."""
         self._scope.cancel()
 
     def identity(self) -> ServerIdentity:
-        """Raises Older, Unreachable, or PeerGone where the pipe ended before an answer."""
+        """The server's identity. Raises Older, Unreachable, or PeerGone if the pipe ended before an answer."""
         assert self.outcome is not None, "there is no answer yet"
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -130,7 +130,7 @@ class PipeProbe:
 
 @asynccontextmanager
 async def stateless_over_pipe(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
-    """A link to the server that answered the probe. Raises Older, Unreachable or PeerGone, as `PipeProbe.identity`."""
+    """A link to the server that answered the probe. Raises as `PipeProbe.identity` does."""
     conversation = StatelessConversation(context, probe.identity(), pipe.send, sends_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_read_messages, pipe, conversation)

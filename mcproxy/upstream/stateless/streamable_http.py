@@ -1,6 +1,6 @@
 """Streamable HTTP of the stateless era (2026-07-28), client side: each request is a POST of its own.
 
-Its response carries the whole exchange. Makes every header afresh. Knows no session and resumes nothing; a request is
+Its response carries the whole exchange. Builds every header anew. Has no session and resumes nothing; a request is
 cancelled by closing its response.
 """
 
@@ -58,13 +58,13 @@ from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_moder
 
 _TOOLS: Final = Kind.TOOLS
 REFETCHED_PAGES: Final = 100
-"""Pages of a list of tools that are read at most to find one definition."""
+"""Pages of a tool list that are read at most to find one definition."""
 _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
 
 
 @asynccontextmanager
 async def stateless_over_http(context: LinkContext, timeout: float) -> AsyncIterator[Link]:
-    """A link to a server that answers the probe within `timeout` seconds, and speaks this era.
+    """A link to a server that answers the probe within `timeout` seconds in this era.
 
     Raises Older, Unreachable or Rejected.
     """
@@ -77,7 +77,7 @@ async def stateless_over_http(context: LinkContext, timeout: float) -> AsyncIter
 
 
 class _Posts:
-    """Sends requests as POSTs, and takes the messages out of responses."""
+    """Sends requests as POSTs, and takes the messages out of the responses."""
 
     def __init__(self, context: LinkContext, requester: Requester) -> None:
         assert context.spec.url is not None
@@ -96,9 +96,9 @@ class _Posts:
         return self._requester.request("POST", self._url, headers, encode_whole(request), varying)
 
     async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
-        """Hands over each message of a response, until it ends or breaks off, or `receive` returns True.
+        """Passes on each message of a response, until it ends or breaks off, or `receive` returns True.
 
-        Raises Rejected, as well where it is no event stream.
+        Raises Rejected, also if it is no event stream.
         """
         if response.content_type != EVENTS:
             raise await self.rejection(response)
@@ -111,10 +111,10 @@ class _Posts:
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except ConnectionBroken:
-            return  # As at an orderly end, what matters is whether the answer was there.
+            return  # As at an orderly end, only whether the answer was there matters.
 
     async def read_refusal(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> bytes:
-        """The body of an HTTP error; one that is an event stream is taken by `receive`, and returned empty."""
+        """The body of an HTTP error; an event stream is passed to `receive`, and returned as empty."""
         if response.content_type == JSON:
             return await read_body(response, self.limit)
         if response.content_type == EVENTS:
@@ -127,7 +127,7 @@ class _Posts:
 
 
 def _headers(row: Method) -> ExtraHeaders:
-    """The headers that all requests of a method have alike."""
+    """The headers that all requests of a method share."""
     return (*standard_headers(LATEST, row, {}).items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
 
 
@@ -175,7 +175,10 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
 async def _first_refusal(
     posts: _Posts, response: HttpResponse, body: bytes, answers: Sequence[Response | ErrorResponse]
 ) -> Response | ErrorResponse:
-    """streamable-http, Backward Compatibility: the body of a 4xx decides; other statuses do not tell the era."""
+    """Judges a refusal of the probe: the body of a 4xx decides; other statuses say nothing about the era.
+
+    streamable-http, Backward Compatibility.
+    """
     results = [answer for answer in answers if isinstance(answer, Response)]
     if results:
         return results[0]
@@ -213,7 +216,7 @@ class _Stateless:
         return outcome
 
     async def _learn_headers(self, call: Call) -> bool:
-        """Fetches the list of tools; whether it gives this call other headers than it had."""
+        """Fetches the list of tools; returns whether the call needs other headers than it had."""
         before = self._mirrored.headers(call.row, call.params)
         params: Params | None = {}
         for _ in range(REFETCHED_PAGES):
@@ -249,7 +252,7 @@ class _Stateless:
         return self.conversation.settled(id)
 
     async def _refused(self, response: HttpResponse, request: Request) -> None:
-        """Tells what an HTTP error is: the answer to `request` (R76), a server of the handshake era, or not MCP."""
+        """Handles an HTTP error: the answer to `request` (R76), a server of the handshake era, or no MCP at all."""
         body = await self._posts.read_refusal(response, partial(self._receive, request.id))
         if self.conversation.settled(request.id):
             return
@@ -264,13 +267,13 @@ class _Stateless:
             self.conversation.take(replace(message, id=request.id), request.id)
             return
         if _HANDSHAKE_WANTED.search(quotable(body)):
-            # The server was replaced by one of the handshake era, which executes nothing without a session.
+            # Replaced by a server of the handshake era, which executes nothing without a session.
             raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
         raise rejection
 
 
 def _is_clients_fault(status: int) -> bool:
-    """Whether a status says that the request itself is at fault, so that the body tells how."""
+    """Whether a status says that the request itself is at fault, so that the body explains it."""
     return 400 <= status < 500 and status not in AUTHENTICATION and status not in TRANSIENT
 
 

@@ -1,7 +1,7 @@
 """The one `subscriptions/listen` stream of an upstream (2026-07-28, subscriptions), for all lists, URIs and tasks.
 
 When the filter changes, a new stream is opened, and the old one closed once the new one is acknowledged, so that no
-notification is missed. Does no I/O: it is given a function that listens, and what arrives.
+notification is missed. Does no I/O: the conversation provides a function that listens, and passes in messages.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from mcproxy.upstream.stateless.listen_filter import FilterEntry, ListenFilter
 log = structlog.get_logger()
 
 STABLE_AFTER: Final = 5.0
-"""Seconds that a stream must have lasted to be reopened without more delay than at first (requirement R6)."""
+"""Seconds after which a stream counts as stable: when it ends, it is reopened after the first delay (R6)."""
 
 Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | ErrorResponse]]
 """Sends one `subscriptions/listen`, reports its id, and returns its final answer.
@@ -65,7 +65,7 @@ Raises NotAccepted, PeerGone or Rejected.
 
 
 class _WantedEntry(msgspec.Struct, eq=False):
-    """One resource or task whose notifications are wanted. `error` says why they are not to be had."""
+    """One resource or task whose notifications are wanted. `error` says why they are not available."""
 
     settled: anyio.Event = msgspec.field(default_factory=anyio.Event)
     error: ErrorObject | None = None
@@ -84,14 +84,17 @@ class _ListenResponse(msgspec.Struct, eq=False):
     since: float
     scope: anyio.CancelScope = msgspec.field(default_factory=anyio.CancelScope)
     opened: anyio.Event = msgspec.field(default_factory=anyio.Event)
-    """Acknowledged, or ended before."""
+    """Set once acknowledged, or if it ended before."""
     agreed: ListenFilter | None = None
     end: ErrorObject | None = None
-    """Why it ended, once it has."""
+    """The reason why it ended, once it has."""
 
     @property
     def covers(self) -> ListenFilter:
-        """The filter that need not be asked for again: flags that were asked for and not honoured are not to be had."""
+        """The filter that need not be requested again.
+
+        Includes flags that the server did not honour: it would not again.
+        """
         return ListenFilter.of(self.asked.flags, self.agreed.named if self.agreed is not None else ())
 
     def acknowledged(self, params: Params) -> None:
@@ -105,7 +108,7 @@ class _ListenResponse(msgspec.Struct, eq=False):
 
 
 class ListenStream:
-    """`run` owns the streams; calls and what arrives come from other tasks."""
+    """`run` owns the streams; calls and messages come from other tasks."""
 
     def __init__(
         self,
@@ -120,23 +123,23 @@ class ListenStream:
         self._delays = delays
         self._wanted: dict[FilterEntry, _WantedEntry] = {}
         self._streams: dict[RequestId, _ListenResponse] = {}
-        """The streams that are open or being opened: two, while one replaces the other."""
+        """The streams that are open or being opened: two while one replaces the other."""
         self._stream: _ListenResponse | None = None
-        """The stream that is acknowledged."""
+        """The acknowledged stream."""
         self._unsupported: ErrorObject | None = None
         self._closed: str | None = None
         self._channel_lost = False
-        """Whether notifications that are wanted do not arrive (requirement R21)."""
+        """Whether wanted notifications do not arrive (requirement R21)."""
         self._failures = 0
         self._unannounced: frozenset[Kind] = frozenset()
         """The lists whose flags the server did not honour."""
         self._reports = False
-        """Whether the state of the channel is published; `report` does it first."""
+        """Whether changes of the channel's state are published; `report` publishes the first."""
         self._first_attempt = anyio.Event()
         self._wakeup = Wakeup()
 
     async def begin(self, timeout: float) -> None:
-        """Returns once the stream is open, or none is wanted; after `timeout` seconds in any case."""
+        """Returns once the stream is open, if one is wanted, or after `timeout` seconds."""
         if not self._flags:
             return
         with anyio.move_on_after(timeout):
@@ -144,7 +147,7 @@ class ListenStream:
         self._channel_lost = self._stream is None
 
     async def report(self) -> None:
-        """Publishes that the channel is lost, or that flags were not honoured. To be run once the link is published."""
+        """Publishes that the channel is lost, or that flags were not honoured. Call it once the link is published."""
         self._reports = True
         if self._channel_lost:
             self._context.publish(PushChannel.LOST)
@@ -152,7 +155,7 @@ class ListenStream:
             self._context.publish(UnannouncedLists(self._unannounced))
 
     async def subscribe(self, call: Call) -> Outcome:
-        """Answers once the server agreed to report updates, or did not. Raises PeerGone where the link ends before."""
+        """Answers once the server agreed or refused to report updates. Raises PeerGone if the link ends before."""
         uri = _uri(call)
         if uri is None:
             return Failed(ErrorObject(INVALID_PARAMS, f"{call.method} needs a URI"), Party.CLIENT)
@@ -181,9 +184,9 @@ class ListenStream:
         return Complete({})
 
     async def listen(self, call: Call) -> Outcome:
-        """Listens to the tasks that a filter names, and to no others from now on; the result names the honoured ones.
+        """Listens to exactly the tasks that a filter names from now on; the result names the honoured ones.
 
-        Raises PeerGone where the link ends before.
+        Raises PeerGone if the link ends before.
         """
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
@@ -212,14 +215,14 @@ class ListenStream:
                 entry.settle(self._error(reason))
 
     def holds(self, id: RequestId) -> bool:
-        """Whether `id` is of a stream that is open, or being opened."""
+        """Whether `id` is that of a stream that is open or being opened."""
         return id in self._streams
 
     def take(self, notification: Notification, cause: RequestId | None) -> bool:
-        """Takes what arrived on the response stream of `cause`, or (None) where everything arrives.
+        """Takes a notification from the response stream of `cause`, or (None) from a shared channel.
 
-        On a shared channel `_meta` must name the stream; some servers leave it out. Such a change is of the stream that
-        is open, for each tells the same. False where it belongs to no stream of ours, or is unknown.
+        On a shared channel `_meta` must name the stream; some servers leave it out. Then the change counts for the open
+        stream, as all streams report the same. Returns False if it is unknown, or belongs to no stream of ours.
         """
         id = cause if cause is not None else _subscription(notification.params)
         stream = self._streams.get(id) if id is not None else None
@@ -239,7 +242,7 @@ class ListenStream:
         return bool(kinds)
 
     async def run(self) -> None:
-        """Keeps a stream open for all that is wanted, until cancelled or until the server has no such method."""
+        """Keeps a stream open for all that is wanted, until cancelled, or until the server lacks the method."""
         async with task_group() as tasks:
             while self._unsupported is None:
                 wanted = ListenFilter.of(self._flags, self._wanted)
@@ -255,7 +258,10 @@ class ListenStream:
                     await self._open(wanted, tasks)
 
     async def _open(self, wanted: ListenFilter, tasks: TaskGroup) -> None:
-        """subscriptions, Acknowledgment: only then is the stream open, and takes the place of the one before."""
+        """Opens a stream.
+
+        Once acknowledged, it is open and replaces the earlier one (subscriptions, Acknowledgment).
+        """
         stream = _ListenResponse(wanted, anyio.current_time())
         tasks.start_soon(self._follow, stream)
         with anyio.move_on_after(self._timeout):
@@ -308,7 +314,7 @@ class ListenStream:
             old.scope.cancel()
 
     def _settle(self, asked: ListenFilter, agreed: ListenFilter) -> bool:
-        """Whether updates of a resource end that were granted before; those of a task end with the task."""
+        """Settles the entries that a stream asked for; returns whether granted updates of a resource have ended."""
         ceased, honoured = False, agreed.named
         for name in asked.named & self._wanted.keys():
             entry = self._wanted[name]
@@ -334,7 +340,7 @@ class ListenStream:
                 self._context.publish(PushChannel.RESTORED)
 
     async def _refused(self, asked: ListenFilter, why: ErrorObject) -> None:
-        """The stream could not be opened. New names are refused; those that were granted are tried again."""
+        """Handles a stream that could not be opened: new names are refused, granted ones tried again."""
         for name in asked.named & self._wanted.keys():
             if not self._wanted[name].granted:
                 self._refuse(name, why)
@@ -351,7 +357,7 @@ class ListenStream:
         await anyio.sleep(self._delays(self._failures))
 
     async def _lost(self, stream: _ListenResponse, why: ErrorObject) -> None:
-        """A stream that its server keeps closing is reopened ever more slowly (requirement R6)."""
+        """Handles a stream that ended: while a server keeps closing streams, the delay grows (requirement R6)."""
         log.debug(
             "a stream of changes ended", upstream=self._context.spec.name, reason=self._context.redact(why.message)
         )
@@ -403,7 +409,7 @@ class ListenStream:
 
 
 def _subscription(params: Params) -> RequestId | None:
-    """subscriptions, Receiving Notifications: on a shared channel, `_meta` names the stream."""
+    """The stream that a notification names in `_meta` (subscriptions, Receiving Notifications)."""
     try:
         return parse_id(parse_object(params.get(META, EMPTY_OBJECT)).get(META_SUBSCRIPTION, b""))
     except InvalidMessage:

@@ -1,1 +1,1 @@
-"""Where grants are kept: the encrypted file, and its key in the system's keyring."""
+"""Storage of grants: the encrypted file, and its key in the system's keyring."""

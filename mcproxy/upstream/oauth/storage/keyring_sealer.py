@@ -1,7 +1,7 @@
 """Seals stored grants under a key that the system's keyring keeps (Keychain, Secret Service, Credential Manager).
 
-What is stored stays in the file: keyrings hold short texts. The keyring is asked when something is sealed or opened, in
-the thread that does it, since it may ask its user first.
+The grants stay in the file, since keyrings hold short texts. The keyring is read whenever something is sealed or
+opened, in the thread that does so, since it may prompt its user.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENTRY: Final = "grants"
 
 
 class Keyring(Protocol):
-    """The two functions of the library `keyring` that are used."""
+    """The two functions of the library `keyring` that the gateway uses."""
 
     def get_password(self, service_name: str, username: str) -> str | None: ...
 
@@ -37,12 +37,12 @@ class KeyringSealer:
         self._sealer: Sealer | None = None
 
     def seal(self, purpose: str, payload: bytes) -> str:
-        """Makes the key where there is none. Raises StoreFailed."""
+        """Seals; makes the key if there is none. Raises StoreFailed."""
         sealer = self._known() or self._made()
         return sealer.seal(purpose, payload)
 
     def open(self, purpose: str, token: str) -> bytes:
-        """Raises Unsealable, and StoreFailed where the keyring gives no answer."""
+        """Opens. Raises Unsealable, and StoreFailed if the keyring does not answer."""
         sealer = self._known()
         if sealer is not None:
             try:
@@ -52,7 +52,7 @@ class KeyringSealer:
         return self._former.open(purpose, token)
 
     def is_outdated(self, purpose: str, token: str) -> bool:
-        """True for what the former secret opens, and the key of the keyring does not."""
+        """True for a token that the former secret opens and the keyring's key does not."""
         sealer = self._known()
         try:
             if sealer is not None:
@@ -67,7 +67,7 @@ class KeyringSealer:
         return True
 
     def _known(self) -> Sealer | None:
-        """Under the key that the keyring holds; None where it holds none."""
+        """A sealer with the keyring's key; None if the keyring holds none."""
         if self._sealer is None:
             key = self._asked()
             self._sealer = None if key is None else Sealer(key.encode())

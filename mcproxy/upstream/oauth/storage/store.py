@@ -1,8 +1,8 @@
 """Stores grants and registrations: in one encrypted file that several processes may share, or in memory.
 
-What is stored is on the disk when `save` returns: a refresh token that was redeemed is gone at its server (requirement
-R65). For the same reason a refreshed grant that cannot be written, as on a full disk, serves from memory until it can.
-Files are read and written in threads.
+A grant is on the disk when `save` returns, since a redeemed refresh token is of no more use at its server (requirement
+R65). For the same reason a refreshed grant that cannot be written, as on a full disk, serves from memory until it can
+be written. Files are read and written in threads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PURPOSE: Final = "oauth grants"
 
 FIRST_RETRY: Final = 5.0
 LONGEST_RETRY: Final = 300.0
-"""Seconds until what could not be written is written again, at least; each failure doubles it up to the longest."""
+"""Seconds at most until a failed write is repeated; each failure doubles the time."""
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class StoreFailed(Exception):
-    """What is stored cannot be read or written. The text says why, and what to do."""
+    """The store cannot be read or written. The text says why, and what to do."""
 
 
 class GrantStore(Protocol):
@@ -48,7 +48,7 @@ class GrantStore(Protocol):
         """The grant of a principal at an upstream; None where there is none."""
 
     async def save(self, grant: Grant) -> None:
-        """Stores what a login gave, in place of any other grant of its key."""
+        """Stores a login's grant, in place of any other of its key."""
 
     async def update(self, grant: Grant) -> Grant:
         """Stores a grant with its next token; returns the grant that is stored.
@@ -57,27 +57,27 @@ class GrantStore(Protocol):
         """
 
     async def delete(self, key: GrantKey) -> None:
-        """Removes a grant; nothing where there is none."""
+        """Removes a grant, if there is one."""
 
     async def all(self) -> list[Grant]:
-        """Every grant, in no order that is promised."""
+        """Every grant, in no particular order."""
 
     async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
-        """What a registration at that issuer gave."""
+        """The stored registration at that issuer, if any."""
 
     async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
-        """Stores what a registration at that issuer gave, in place of any before."""
+        """Stores the registration at that issuer, in place of an earlier one."""
 
     async def renew(self) -> None:
-        """Seals what is stored with the first secret, so that the one it was sealed with can be taken away."""
+        """Seals everything with the first secret, so that the secret it was sealed with can be removed."""
 
     def version(self, key: GrantKey) -> object:
-        """Another value after each change of a grant, by whichever process; cheap, and never fails."""
+        """A value that differs after each change of a grant by any process; cheap, and never fails."""
 
 
 class _Contents(msgspec.Struct):
     grants: dict[str, Grant] = {}
-    """By their keys, as JSON."""
+    """Grants as JSON, by their keys."""
     registrations: dict[str, ClientIdentity] = {}
 
     def update(self, grant: Grant) -> Grant:
@@ -92,7 +92,7 @@ class _Contents(msgspec.Struct):
 
 
 class MemoryStore:
-    """A `GrantStore` that ends with its process, for one that may keep nothing, and for tests."""
+    """A `GrantStore` that ends with its process: for tests, and for grants that may not be kept."""
 
     def __init__(self) -> None:
         self._contents = _Contents()
@@ -113,7 +113,7 @@ class MemoryStore:
         self.forget(key)
 
     def forget(self, key: GrantKey) -> None:
-        """As `delete`, for callers that cannot wait."""
+        """As `delete`, for callers that cannot await."""
         self._contents.grants.pop(_grant_id(key), None)
         self._changes += 1
 
@@ -137,31 +137,31 @@ class Seals(Protocol):
     """As `sealing.Sealer`; each method may raise StoreFailed too."""
 
     def seal(self, purpose: str, payload: bytes) -> str:
-        """A token that `open` opens for the same purpose."""
+        """A token that `open` accepts for the same purpose."""
 
     def open(self, purpose: str, token: str) -> bytes:
         """Raises Unsealable."""
 
     def is_outdated(self, purpose: str, token: str) -> bool:
-        """Whether the token opens, and is to be sealed anew."""
+        """Whether the token opens, and should be sealed anew."""
 
 
 class FileStore:
-    """A `GrantStore` in a file that this user alone may read (0600), sealed under the gateway's key."""
+    """A `GrantStore` in a file with mode 0600, sealed under the gateway's key."""
 
     def __init__(self, path: Path, sealer: Seals, clock: Clock = time.monotonic) -> None:
         self._path = path
         self._clock = clock
         self._held: dict[str, Grant] = {}
-        """By their ids: grants that could not be written, and whose refresh tokens are good nowhere else."""
+        """By id: grants that could not be written, and whose refresh tokens exist nowhere else."""
         self._holdings = 0
-        """Counts the changes of `_held`."""
+        """The number of changes of `_held`."""
         self._retry = FIRST_RETRY
         self._retry_at = 0.0
         self._sealer = sealer
         self._reading = threading.Lock()
         self._latest: tuple[object, _Contents] = (None, _Contents())
-        """What was read last, and the version of the file before that."""
+        """The content that was read last, and the version of the file before that."""
 
     async def load(self, key: GrantKey) -> Grant | None:
         if self._is_retry_due:
@@ -202,7 +202,7 @@ class FileStore:
         self._release(await anyio.to_thread.run_sync(self._renew))
 
     def version(self, key: GrantKey) -> object:
-        # Whoever uses the grant looks again when a retry is due.
+        # The grant's user asks again when a retry is due.
         return self._version, self._holdings, self._is_retry_due
 
     @property
@@ -247,9 +247,9 @@ class FileStore:
         return result
 
     def _read_once(self) -> _Contents:
-        """What the file holds, opened once for all grants, and again after each change."""
+        """The file's content, opened once for all grants, and again after each change of the file."""
         with self._reading:
-            # Before it is read: a file that is replaced in between is read again next time.
+            # Taken before reading: a file that is replaced in between is read again next time.
             version = self._version
             if version is None or version != self._latest[0]:
                 self._latest = (version, self._read())
@@ -282,7 +282,7 @@ class FileStore:
         return self._changed(lambda contents: None)[1]
 
     def _changed(self, change: Callable[[_Contents], T]) -> tuple[T, Mapping[str, Grant]]:
-        """What the change gives, and the grants that were held and count no more. Runs in a thread."""
+        """The result of the change, and the held grants that no longer count. Runs in a thread."""
         with self._locked():
             contents, held = self._read(), dict(self._held)
             contents.grants = _merged(contents.grants, held)
@@ -291,7 +291,10 @@ class FileStore:
         return result, held
 
     def _release(self, written: Mapping[str, Grant]) -> None:
-        """Holds no more what was written, or counts no more. Not in a thread: a grant that is held meanwhile stays."""
+        """Drops held grants that were written or no longer count.
+
+        Not in a thread: a grant that is held meanwhile stays.
+        """
         if written:
             log.info("grants that could not be written before are written", upstreams=_upstreams(written))
             self._held = {id: grant for id, grant in self._held.items() if written.get(id) is not grant}
@@ -299,7 +302,7 @@ class FileStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone among all processes that use the file, through a file beside it."""
+        """Excludes all other processes that use the file, by a lock on a file beside it."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -312,7 +315,7 @@ class FileStore:
             os.close(lock)
 
     def _write(self, sealed: str) -> None:
-        """Whole or not at all, and on the disk."""
+        """Writes the file atomically, and to the disk."""
         try:
             with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as file:
                 try:
@@ -333,9 +336,9 @@ class FileStore:
 
 
 def _stands(held: Grant, present: Grant | None) -> bool:
-    """Whether a grant that could not be written still counts beside what the file has."""
+    """Whether a grant that could not be written still counts beside the file's content."""
     if present is None:
-        return not held.id  # a login that was taken back stays so
+        return not held.id  # a revoked login stays revoked
     return present.id == held.id and present.generation < held.generation
 
 
@@ -348,7 +351,7 @@ def _upstreams(grants: Mapping[str, Grant]) -> list[str]:
 
 
 def _grant_id(key: GrantKey) -> str:
-    """The key as one text, unambiguous for any names in it."""
+    """The key as one text, unambiguous for any names."""
     return msgspec.json.encode(key).decode()
 
 
