@@ -215,8 +215,8 @@ def _read_closely(data: bytes | Raw) -> Message:
     id = _read_id(envelope.id)
     if envelope.jsonrpc is UNSET or parse_text(envelope.jsonrpc) != VERSION:
         # What has neither of an answer's members may be anything, as a line of a log that is JSON.
-        like = _ANSWER if envelope.method is UNSET and _has_answer(envelope) else None
-        raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id, like)
+        is_answer = envelope.method is UNSET and _has_answer(envelope)
+        raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id, _ANSWER if is_answer else None)
     if envelope.method is not UNSET:
         return _read_call(envelope, id)
     # Some servers write null for the one of both that they leave out, as JSON-RPC 1.0 wanted it.

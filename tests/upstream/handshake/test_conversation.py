@@ -116,7 +116,7 @@ async def test_a_call_whose_answer_has_its_id_as_a_text_asks_nothing_more() -> N
         {"jsonrpc": None, "level": "info", "msg": "a line of a log"},
     ],
 )
-async def test_r24_a_malformed_request_with_the_id_of_ours_is_no_answer_to_it(said: dict[str, object]) -> None:
+async def test_r24_a_malformed_request_with_the_id_of_ours_is_no_answer_to_it(said: dict[str, Any]) -> None:
     outcomes: list[Outcome] = []
 
     async def call() -> None:
@@ -132,7 +132,7 @@ async def test_r24_a_malformed_request_with_the_id_of_ours_is_no_answer_to_it(sa
 
 
 @pytest.mark.parametrize("said", [{}, {"jsonrpc": "1.0", "result": {}}, {"result": []}, {"error": "no"}])
-async def test_a_malformed_answer_fails_its_call_at_once(said: dict[str, object]) -> None:
+async def test_a_malformed_answer_fails_its_call_at_once(said: dict[str, Any]) -> None:
     outcomes: list[Outcome] = []
 
     async def call() -> None:
