@@ -39,6 +39,7 @@ from mcproxy.catalog.views.view import View
 from mcproxy.gateway.results.abridging import Abridgement
 from mcproxy.gateway.results.kept import KeptResults
 from mcproxy.gateway.results.structured import shortened_arrays
+from mcproxy.login.visits import Visits
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers
 from mcproxy.protocol.json.nesting import nests_deeper
@@ -252,6 +253,7 @@ POLICY: Final = Policy(
     matcher=matcher,
 )
 CLEAN: Final = cleaning(REDACTION.secrets)
+VISITS: Final = Visits(Sealer(b"secret"))
 
 
 def rewritten(shape: Shape) -> Callable[[str], object]:
@@ -287,6 +289,7 @@ READ: Final[dict[str, Callable[[str], object]]] = {
     "the policy on URIs": allowed(Kind.RESOURCES),
     "names": lambda text: name_table(LAYOUT.spaces[0], Kind.TOOLS, [text, text + "b"]),
     "header values": decode_value,
+    "cookies": lambda text: VISITS.session(f'mcproxy-login="{text}"; {text}', is_secure=False),
     "mirrored parameters": headers_of,
     "content": lambda text: contents_fault(Content(), {"contents": raw([{"uri": "a:b", "blob": text}])}),
     "event streams": lambda text: EventDecoder(1 << 30).feed(text.encode()),
