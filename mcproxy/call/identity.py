@@ -18,14 +18,14 @@ _ANONYMOUS: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking. `name` is unique among authenticated callers; everybody unauthenticated is ANONYMOUS."""
+    """Who is asking. `name` is unique among authenticated callers; everybody unauthenticated has that of ANONYMOUS."""
 
     name: str
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     attributes: tuple[tuple[str, str], ...] = ()
     """What else is known of it, by name: what a token claims, say."""
-    address: str = field(default="", compare=False)
+    address: str = ""
     """Of callers without authentication: where they call from, as far as it tells them apart."""
     account: str = field(init=False, repr=False, compare=False)
     """What limits for each caller count by: the name, or of callers without one their address."""

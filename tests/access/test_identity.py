@@ -83,8 +83,9 @@ def bearer(secret: str, scheme: str = "Bearer") -> tuple[str, str]:
 
 
 async def test_where_nothing_is_configured_everybody_is_anonymous() -> None:
-    assert await ask({}) == ANONYMOUS
-    assert await ask({}, bearer("whatever"), ("X-Forwarded-User", "root"), peer="10.0.0.1") == ANONYMOUS
+    assert await ask({}) == Principal("anonymous", address="198.51.100.1")
+    found = await ask({}, bearer("whatever"), ("X-Forwarded-User", "root"), peer="10.0.0.1")
+    assert found == Principal("anonymous", address="10.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ class CallApprovals(Component):
         approval = self._waiting.get(id)
         if approval is None or not approval.awaits_operator:
             return NOT_WAITING
-        if operator is not None and operator != ANONYMOUS and operator.name == approval.subject.principal:
+        if operator is not None and ANONYMOUS.name != operator.name == approval.subject.principal:
             return OWN_CALL
         return self._decide(approval, BY_LINK if operator is None else operator.name, approve=approve)
 

@@ -67,5 +67,5 @@ class TaskRegistry:
 
 
 def _same(one: Caller, other: Caller) -> bool:
-    known = one.principal != ANONYMOUS
+    known = one.principal.name != ANONYMOUS.name
     return known and one.principal.name == other.principal.name and one.endpoint == other.endpoint

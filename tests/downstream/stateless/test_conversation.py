@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.access.identity import Identified
+from mcproxy.access.identity import Identified, anonymous_from
 from mcproxy.call.calls import Complete
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
@@ -264,3 +264,10 @@ async def test_the_same_body_with_the_head_of_another_is_another_caller(change: 
         for principal, where in ((ann, ""), (who, endpoint), (ann, "")):
             caller = admit_over_http(context, saying(ENVELOPE), *posted("t", principal, where)).caller
             assert (caller.principal, caller.endpoint) == (principal, where)
+
+
+async def test_r54_a_caller_without_authentication_is_not_taken_for_one_of_another_address_that_says_the_same() -> None:
+    async with edge_of(FakeGateway()) as context:
+        for peer in ("203.0.113.7", "198.51.100.9", "203.0.113.7"):
+            head = posted("t", anonymous_from(peer))
+            assert admit_over_http(context, saying(ENVELOPE), *head).caller.principal.account == f"anonymous at {peer}"
