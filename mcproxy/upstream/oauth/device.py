@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from mcproxy.upstream.oauth.login import MAX_REASON, LoginFailed
+from mcproxy.upstream.oauth.login import MAX_REASON, LoginFailed, may_be_opened
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 from mcproxy.upstream.oauth.registration import ClientIdentity
 from mcproxy.upstream.oauth.tokens import TokenForm, TokenRefused, TokenUnavailable, refusal_of
@@ -25,7 +24,6 @@ MAX_LIFE: Final = 1800.0
 
 _SHOWABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 """A user code that can be shown on a terminal."""
-_URI: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 
 class DeviceLogin(msgspec.Struct, frozen=True):
@@ -90,13 +88,13 @@ def read_device_login(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what is none") from error
     complete = begun.verification_uri_complete
-    if not _SHOWABLE.fullmatch(begun.user_code) or not _is_uri(begun.verification_uri):
+    if not _SHOWABLE.fullmatch(begun.user_code) or not may_be_opened(begun.verification_uri):
         raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what cannot be shown")
     return DeviceLogin(
         device_code=begun.device_code,
         user_code=begun.user_code,
         verification_uri=begun.verification_uri,
-        verification_uri_complete=complete if complete is not None and _is_uri(complete) else None,
+        verification_uri_complete=complete if complete is not None and may_be_opened(complete) else None,
         expires_at=now + min(max(begun.expires_in, 0), MAX_LIFE),
         interval=min(max(begun.interval, 1), MAX_INTERVAL),
         issuer=server.issuer,
@@ -104,14 +102,6 @@ def read_device_login(
         resource=resource,
         scopes=scopes,
     )
-
-
-def _is_uri(text: str) -> bool:
-    """Whether a person may be sent to the URI: a plain http or https URL with a host."""
-    try:
-        return _URI.fullmatch(text) is not None and bool(urlsplit(text).hostname)
-    except ValueError:
-        return False
 
 
 def next_interval(login: DeviceLogin, interval: float, problem: TokenRefused | TokenUnavailable, now: float) -> float:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from mcproxy.settings.loopback import is_loopback
 from mcproxy.upstream.oauth.metadata import S256, ServerMetadata
 from mcproxy.upstream.oauth.registration import ClientIdentity
 
@@ -22,6 +24,7 @@ _VERIFIER_BYTES: Final = 48
 """Random bytes of a code verifier: 64 characters, within the 43 to 128 of RFC 7636, section 4.1."""
 MAX_REASON: Final = 300
 """Characters of an authorization server's own words that are shown."""
+_URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 
 class LoginFailed(Exception):
@@ -54,6 +57,10 @@ def begin(
     """Begins a login. Raises LoginFailed if the authorization server cannot be used safely."""
     if server.authorization_endpoint is None:
         raise LoginFailed(f"issuer {server.issuer} has no authorization endpoint: nobody can log in there")
+    if not may_be_opened(server.authorization_endpoint):
+        raise LoginFailed(
+            f"issuer {server.issuer} names an authorization endpoint that is no https URL: nobody is sent there"
+        )
     if S256 not in (server.code_challenge_methods_supported or ()):
         raise LoginFailed(f"issuer {server.issuer} does not say that it supports PKCE (S256): it must not be used")
     return Login(
@@ -66,6 +73,18 @@ def begin(
         resource=resource,
         scopes=scopes,
     )
+
+
+def may_be_opened(url: str) -> bool:
+    """Whether a person may be sent to a URL that a server names: https, or http on loopback, in printable ASCII.
+
+    It is given to a program that opens URLs, which would take another scheme, or a hyphen, as the server meant it.
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    return _URL.fullmatch(url) is not None and host != "" and (url.startswith("https:") or is_loopback(host))
 
 
 def authorization_url(login: Login, server: ServerMetadata) -> str:

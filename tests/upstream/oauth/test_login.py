@@ -70,6 +70,30 @@ def test_a_server_without_an_authorization_endpoint_is_not_used() -> None:
         begun(msgspec.structs.replace(SERVER, authorization_endpoint=None))
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://as.example/authorize",
+        "file:///usr/bin/program",
+        "javascript:alert(1)",
+        "vscode://extension/run",
+        "--utility-cmd-prefix=program",
+        "https://as.example/\x1b[2J",
+        "https:///nowhere",
+        "https://[::1/",
+        "",
+    ],
+)
+def test_nobody_is_sent_to_an_authorization_endpoint_that_is_no_https_url(endpoint: str) -> None:
+    with pytest.raises(LoginFailed, match="no https URL"):
+        begun(msgspec.structs.replace(SERVER, authorization_endpoint=endpoint))
+
+
+def test_an_authorization_endpoint_on_loopback_needs_no_tls() -> None:
+    server = msgspec.structs.replace(SERVER, authorization_endpoint="http://127.0.0.1:1/authorize")
+    assert authorization_url(begun(server), server).startswith("http://127.0.0.1:1/authorize?")
+
+
 SUPPORTED = msgspec.structs.replace(SERVER, authorization_response_iss_parameter_supported=True)
 
 
