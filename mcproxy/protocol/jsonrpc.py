@@ -53,6 +53,7 @@ WINDOW: Final = 64 * 1024
 _ESCAPED: Final = b"\\u00"
 """JSON may spell letters so; then looking for a word among the bytes proves nothing."""
 _BACKSLASH: Final = _ESCAPED[0]
+_QUOTE: Final = b'"'[0]
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
@@ -341,13 +342,18 @@ def raw(value: object) -> Raw:
 
 
 def may_hold(value: Raw, fragment: bytes) -> bool:
-    """False where no key and no text in it has `fragment`, of ASCII letters and quotes: far cheaper than to decode."""
+    """False where no key, and no text that fits WINDOW, has `fragment`, of ASCII letters and quotes.
+
+    Far cheaper than to decode.
+    """
     # bytes(), and `in` with bytes, would ask first, by way of an exception, whether they were given a number.
     if len(value) <= WINDOW:
         return _holds(b"".join((value,)), fragment)
     # A copy of all of it would be the largest piece of memory that its call takes.
     whole, length = memoryview(value), WINDOW + max(len(fragment), len(_ESCAPED)) - 1
-    return any(_holds(bytes(whole[at : at + length]), fragment) for at in range(0, len(whole), WINDOW))
+    windows = (bytes(whole[at : at + length]) for at in range(0, len(whole), WINDOW))
+    # A window without a quote is the inside of a longer text, as most are of Base64.
+    return any(_QUOTE in window and _holds(window, fragment) for window in windows)
 
 
 def _holds(text: bytes, fragment: bytes) -> bool:

@@ -199,12 +199,23 @@ def test_a_batch_keeps_its_members_apart() -> None:
         parse_batch(b"[]")
 
 
-@pytest.mark.parametrize(
-    "at", [0, 1, WINDOW - 9, WINDOW - 8, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 4, 3 * WINDOW]
-)
-@pytest.mark.parametrize("word", [b"resource", b"\\u0072"])
-def test_a_word_is_found_wherever_it_stands_in_a_long_value(word: bytes, at: int) -> None:
-    assert may_hold(Raw(b'"' + b"x" * at + word + b"x" * (3 * WINDOW - at) + b'"'), b"resource")
+@pytest.mark.parametrize("at", [0, *range(WINDOW - 24, WINDOW + 2), 2 * WINDOW - 12, 3 * WINDOW])
+@pytest.mark.parametrize("word", [b"resource", b"\\u0072esource"])
+def test_a_key_is_found_wherever_it_stands_in_a_long_value(word: bytes, at: int) -> None:
+    before, behind = b"x" * at, b"x" * (4 * WINDOW - at)
+    assert may_hold(Raw(b'["%b",{"%b":1},"%b"]' % (before, word, behind)), b"resource")
+
+
+@pytest.mark.parametrize("at", [0, 7, WINDOW // 2, WINDOW - 10])
+@pytest.mark.parametrize("start", range(WINDOW - 2, WINDOW + 3))
+def test_a_text_as_long_as_a_window_is_searched(start: int, at: int) -> None:
+    text = b"x" * at + b"resource" + b"x" * (WINDOW - 10 - at)
+    assert may_hold(Raw(b"[%b%b]" % (b"0," * (start // 2), b'"%b"' % text)), b"resource")
+
+
+def test_a_text_is_not_searched_where_it_is_longer_than_any_key_or_type() -> None:
+    text = b"x" * 2 * WINDOW
+    assert not may_hold(Raw(b'"%bresource%b"' % (text, text)), b"resource")
 
 
 def test_a_word_that_a_long_value_lacks_is_not_found() -> None:
