@@ -27,7 +27,7 @@ _PURPOSE: Final = "cluster envelope"
 
 
 class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A request of a known sender. `until` is when its credentials end, a Unix time in seconds or None."""
+    """A request of a known sender, by `name`."""
 
     method: str
     target: str
@@ -41,6 +41,33 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
     """Key and headers of the sender's `ForwardedCredentials`."""
     placed: str = ""
     """The upstream with `placement: one` that a replica itself asks, with no client's request; else empty."""
+    address: str = ""
+    """The address of a sender without authentication."""
+    inbound_token: str | None = None
+    """The token by which the sender authenticated, where upstreams have it exchanged."""
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        target: str,
+        fields: list[tuple[str, str]],
+        sender: Principal,
+        credentials: ForwardedCredentials | None,
+    ) -> HopEnvelope:
+        """A request of `sender`, who brought `credentials` for upstreams."""
+        return cls(
+            method,
+            target,
+            fields,
+            sender.name,
+            sorted(sender.roles),
+            sorted(sender.scopes),
+            list(sender.attributes),
+            None if credentials is None else (credentials.key, credentials.headers),
+            address=sender.address,
+            inbound_token=None if credentials is None else credentials.inbound_token,
+        )
 
     @classmethod
     def alive(cls, placed: str = "") -> HopEnvelope:
@@ -51,12 +78,12 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
     def principal(self) -> Principal:
         """The sender, as the replica that let it in identified it."""
         attributes = tuple((name, value) for name, value in self.attributes)
-        return Principal(self.name, frozenset(self.roles), frozenset(self.scopes), attributes)
+        return Principal(self.name, frozenset(self.roles), frozenset(self.scopes), attributes, self.address)
 
     @property
     def forwarded(self) -> ForwardedCredentials | None:
         """The sender's credentials for upstreams, where settings forward any."""
-        return None if self.credentials is None else ForwardedCredentials(*self.credentials)
+        return None if self.credentials is None else ForwardedCredentials(*self.credentials, self.inbound_token)
 
 
 class _Sealed(msgspec.Struct, frozen=True, array_like=True):

@@ -233,16 +233,7 @@ class Forwarding:
         principal, credentials = head.principal, head.credentials
         dropped = _DROPPED.union(self._identifying(), () if credentials is None else credentials.headers)
         fields = [(name, value) for name in request.fields if name not in dropped for value in request.fields.all(name)]
-        return HopEnvelope(
-            request.method,
-            request.target,
-            fields,
-            principal.name,
-            sorted(principal.roles),
-            sorted(principal.scopes),
-            list(principal.attributes),
-            None if credentials is None else (credentials.key, credentials.headers),
-        )
+        return HopEnvelope.of(request.method, request.target, fields, principal, credentials)
 
 
 def _home(request: http.Request, body: bytes) -> Home:

@@ -46,6 +46,23 @@ def test_an_envelope_brings_the_request_and_its_sender_to_the_replica_it_is_for(
     assert opened.forwarded.headers == {"x-token": "secret"}
 
 
+@pytest.mark.parametrize(
+    ("sender", "credentials"),
+    [
+        (Principal("anonymous", address="198.51.100.1"), None),
+        (Principal("ann", frozenset({"dev"}), frozenset({"read"}), (("team", "red"),)), None),
+        (Principal("ann"), ForwardedCredentials("key", {"x-token": "secret"}, "the token that ann came with")),
+    ],
+)
+def test_r70_who_sends_a_request_is_the_same_at_the_replica_that_answers_it(
+    sender: Principal, credentials: ForwardedCredentials | None, clock: Clock
+) -> None:
+    sent = HopEnvelope.of("POST", "/mcp", [], sender, credentials)
+    opened = replica("b", clock).open(replica("a", clock).seal(sent, "b", b""), b"")
+    assert (opened.principal, opened.forwarded) == (sender, credentials)
+    assert opened.principal.account == sender.account
+
+
 def test_no_secret_of_a_request_can_be_read_without_the_key(clock: Clock) -> None:
     token = replica("a", clock).seal(ENVELOPE, "b", b"body")
     assert b"secret" not in token
