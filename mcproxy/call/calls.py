@@ -1,4 +1,4 @@
-"""A call, what is found out about it on its way, and its outcome: complete, input required or failed."""
+"""A call, the notes that are taken of it on its way, and its outcome: complete, input required or failed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mcproxy.settings.access.policy import Approver, Effect
 
 
 class RuleName(msgspec.Struct, frozen=True):
-    """A rule of the policy, as people find it."""
+    """The name of a policy rule, as shown to people."""
 
     role: str
     effect: Effect
     number: int
-    """From 1, in its list."""
+    """Its position in its list, from 1."""
     place: str | None = None
     """`FILE:LINE`."""
 
@@ -33,38 +33,38 @@ class RuleName(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, cache_hash=True):
-    """What the policy says of a call, or of what may be called."""
+    """The policy's decision on a call, or on an entry that may be called."""
 
     allowed: bool
     rule: RuleName | None = None
-    """None where no rule spoke of it, and the default decided."""
+    """None if no rule applied, and the default decided."""
     approve: Approver | None = None
-    """The party that has to approve a call that is allowed; None where it needs no approval."""
+    """The party that has to approve the allowed call; None if it needs no approval."""
 
 
 class CallSubject(msgspec.Struct, frozen=True):
-    """What a call is about, in its upstream's own names."""
+    """The entry that a call is about, in its upstream's own names."""
 
     upstream: str = ""
-    """Empty where it is about no upstream that the caller sees."""
+    """Empty if it belongs to no upstream that the caller sees."""
     kind: Kind | None = None
-    """None for a task, and where it is about nothing."""
+    """None for a task, and for a call about nothing."""
     own: str = ""
-    """The upstream's own name of it; what the caller wrote, where that is no upstream's."""
+    """The upstream's own name for it; the name that the caller wrote, if no upstream has it."""
     entry: Raw | None = None
-    """Its entry in a list, where it has one."""
+    """Its entry in a list, if it has one."""
     decision: Decision | None = None
-    """The policy's decision on it; None where that depends on arguments, or was not asked for yet."""
+    """The policy's decision on it; None if that depends on arguments, or was not asked for."""
     judge: Callable[[Params], Decision] | None = None
-    """The policy's decision on it with certain arguments, where that was asked for."""
+    """The policy's decision on it with given arguments, if that was asked for."""
     final: Callable[[Params, Principal], Params] | None = None
-    """Makes a caller's arguments those that the upstream gets, where they are others. Raises McpError."""
+    """Turns a caller's arguments into those that the upstream gets, if the two differ. Raises McpError."""
     tool: str = ""
-    """Of a task the upstream's own name of the tool whose call became it, where that is known."""
+    """Of a task: the upstream's own name of the tool whose call became it, if known."""
 
 
 class HookVerdict(msgspec.Struct, frozen=True):
-    """What a hook said of a call (`access.hooks`)."""
+    """A hook's verdict on a call (`access.hooks`)."""
 
     phase: str
     mode: str
@@ -74,35 +74,35 @@ class HookVerdict(msgspec.Struct, frozen=True):
 
 
 class Notes(msgspec.Struct, eq=False):
-    """What is found out about a call on its way, for those who count it and write it down."""
+    """Facts about a call that are found on its way, for metrics, audit, logs and later stages."""
 
     upstream_seconds: float = 0
-    """How much of its time its upstream took."""
+    """Seconds that its upstream took."""
     asked: bool = False
-    """Whether its client was asked something between two of its ways upstream, which took time too."""
+    """Whether its client was asked for input between two requests upstream; that time is not the gateway's own."""
     carried_on: asyncio.Task[None] | None = None
-    """The task in which the call goes on once its client's request has ended: it was parked."""
+    """The task in which a parked call goes on after its client's request has ended."""
     trace: str | None = None
-    """The id of its trace, where one is recorded."""
+    """The id of its trace, if one is recorded."""
     label: tuple[str, str] | None = None
-    """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
+    """The upstream and the tool or prompt that it went to, in its caller's names; None until that is found."""
     subject: CallSubject | None = None
-    """What it is about, once that was found in its caller's view."""
+    """Its subject, once found in its caller's view."""
     via: str | None = None
-    """The tool of the gateway's own that it was made through (`gateway.search.indirect_calls`)."""
+    """The gateway's own tool through which it was made (`gateway.search.indirect_calls`)."""
     approval: str | None = None
-    """As in `InputRequired`, of the round before."""
+    """As in `InputRequired`, from the previous round."""
     approved: bool = False
-    """Whether it may be sent, by a policy under which such calls may need a person's approval."""
+    """Whether it may be sent under a policy by which such calls may need a person's approval."""
     verdicts: tuple[HookVerdict, ...] = ()
-    """What hooks said of it, in order."""
+    """The verdicts of hooks on it, in order."""
 
 
 class Call(msgspec.Struct, frozen=True):
     """One request on its way from a client to the part that answers.
 
-    `params` holds no key of `_meta` that belongs to a hop (`eras.HOP_META`): the edge took them off, and the
-    link sets its own. It is never changed in place: `with_params` makes the next one.
+    Its `params` hold no `_meta` key that belongs to a hop (`eras.HOP_META`): the edge removed these, and the link sets
+    its own. Calls are never changed in place: `with_params` makes another.
     """
 
     row: Method
@@ -111,15 +111,15 @@ class Call(msgspec.Struct, frozen=True):
     caller: Caller
     client: Client
     listener: Listener | None = None
-    """Where the caller hears of changes between calls; None where it cannot."""
+    """The caller's listener, which is told of changes between calls; None if it has none."""
     repeatable: bool = False
-    """Whether its tool says that a second call has no second effect (requirement R4); see `Method.safe_to_repeat`."""
+    """Whether its tool says that a second call has no further effect (R4); see `Method.safe_to_repeat`."""
     id: RequestId | None = None
     """The client's own id of the request; never sent to an upstream (requirement R24)."""
     notes: Notes = msgspec.field(default_factory=Notes)
-    """The same for the call that a stage makes of this one."""
+    """Shared with the calls that stages derive from this one."""
     over: LinkOwner = None
-    """Whose link it is about, for a call of the gateway's own: it goes over no other."""
+    """The owner of the link that a call of the gateway's own must go over."""
 
     @property
     def method(self) -> str:
@@ -132,58 +132,58 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ResultFindings(msgspec.Struct, eq=False):
-    """What was found out about a result that is kept and given again: once for all who get it, and gone with it."""
+    """Findings about a result that is kept and served repeatedly; shared by all who get the result."""
 
     sound: bool = False
-    """Whether its content is known to be as its upstream may send it."""
+    """Whether its content is known to be allowed to its upstream."""
     renamed_by: object = None
-    """Whose `renamed` are."""
+    """The endpoint and upstream whose names are in `renamed`."""
     renamed: Params = {}
-    """Those of its members that are others in the names of the endpoint that showed it last."""
+    """Those of its members that differ in the names of the endpoint that showed it last."""
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """The final result, as the answerer gave it, `resultType` not necessarily set. Never changed in place."""
+    """The final result as answered, `resultType` not necessarily set. Never changed in place."""
 
     result: Params
     is_error: bool = False
-    """Whether this is a tool's own failure (`isError`)."""
+    """Whether it is a tool's own failure (`isError`)."""
     findings: ResultFindings | None = None
-    """None where it is given once."""
+    """None for a result that is served once."""
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """The answerer needs input first (2026-07-28, multi round-trip requests). One of the two is not empty."""
+    """Input is needed first (2026-07-28, multi round-trip requests). At least one of `requests` and `state` is set."""
 
     requests: dict[str, InputRequest]
     state: str | None
     result: Params
-    """The whole result as given, for what else it holds."""
+    """The whole result as received, for its other members."""
     approval: str | None = None
-    """By which the next round goes on as approved, where a person approved this call."""
+    """The id by which the next round counts as approved, if a person approved this call."""
 
 
 class LoginNeed(msgspec.Struct, frozen=True):
-    """A login of a person that an upstream wants before it takes a call. The call was not executed."""
+    """A person's login that an upstream demands before it takes a call. The call was not executed."""
 
     upstream: str
     owner: LinkOwner
-    """Whose login it is: the owner of the link; None where one login serves all callers."""
+    """The owner of the link, who has to log in; None if one login serves all callers."""
     why: str
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A call that failed. `error` is what the client is answered, an upstream's own as it came; `party` is at fault."""
+    """A failed call. `error` is the answer to the client, an upstream's own unchanged; `party` is at fault."""
 
     error: ErrorObject
     party: Party
     reason: Reason = Reason.PROTOCOL_ERROR
     login: LoginNeed | None = None
-    """With LOGIN_NEEDED alone."""
+    """Set with LOGIN_NEEDED alone."""
 
 
 class LoginRequired(McpError):
-    """A refusal whose reason is that an upstream wants a login first; `failed` is the outcome of such a call."""
+    """Raised where an upstream demands a login first; `failed` is the outcome of the call."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.error.code, failed.error.message, reason=failed.reason)
@@ -199,4 +199,4 @@ Handler = Callable[[Call], Awaitable[Outcome]]
 Stage = Callable[[Handler], Handler]
 """Wraps a handler: one step of the pipeline."""
 Label = Callable[[Call], tuple[str, str]]
-"""Names a call's upstream and subject for metrics and traces, as far as they are known (requirement R52)."""
+"""The upstream and subject of a call as labels of metrics and traces, as far as known (requirement R52)."""

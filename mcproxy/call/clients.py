@@ -16,7 +16,7 @@ from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """What an upstream asks of a client: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
+    """A request of an upstream to a client: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
 
     method: str
     params: Params
@@ -28,7 +28,7 @@ class Client(Protocol):
     def notify(self, method: str, params: Params) -> None:
         """Sends a progress or log message ahead of the result. Never blocks.
 
-        Progress comes without `progressToken`: the edge puts the client's own, or drops it where it gave none.
+        Progress comes without `progressToken`: the edge adds the client's own, or drops the message if it gave none.
         """
 
     async def ask(self, request: InputRequest) -> Raw:
@@ -41,17 +41,17 @@ class Client(Protocol):
 
 @runtime_checkable
 class ReferringClient(Client, Protocol):
-    """A client whose request may end before its call does: it is told to retry, while another person decides."""
+    """A client that is told to retry while another person decides: its request may end before its call does."""
 
     def referred(self) -> AbstractContextManager[None]:
-        """While entered, the call waits for another person, and requests of the client wait a limited time for it."""
+        """While entered, the call waits for another person; requests of the client wait a limited time for the call."""
 
     async def present(self) -> None:
         """Returns as soon as a request of the client waits for the call."""
 
 
 class ListChanged(msgspec.Struct, frozen=True):
-    """A list of that kind is another for some of its hearers: they are told to fetch it again."""
+    """A list of that kind changed for some of its hearers, who are told to fetch it again."""
 
     kind: Kind
 
@@ -73,18 +73,18 @@ class ResourceUpdated:
 
     @property
     def told(self) -> Notification:
-        """The notification for its hearers (`notifications/resources/updated`), with the uri in their own names."""
+        """The notification for its hearers (`notifications/resources/updated`), with the URI in their own names."""
         return Notification(RESOURCE_UPDATED, {**self.params, "uri": raw(self.uri)})
 
     @cached_property
     def notification(self) -> bytes:
-        """As its hearers are told, encoded."""
+        """The encoded notification for its hearers."""
         return encode(self.told)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notification that is no change of state: passed once, in order, to each client that may hear it.
+    """A notification that is no change of state: passed on once, in order, to each client that may hear it.
 
     Log messages (`level` set) and `elicitation/complete`.
     """
@@ -93,12 +93,12 @@ class Notice:
     params: Params
     level: str | None = None
     principal: str | None = field(default=None, compare=False)
-    """The name of the only principal that may be told; None where all may who are served by the link."""
+    """The name of the only principal that may be told; None if all that the link serves may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChanged:
-    """A task is in another state, as `params` of the notification `method` say. `id` is in the hearer's own names."""
+    """A task changed its state: `params` of the notification `method` hold it. `id` is in the hearer's own names."""
 
     id: str
     method: str = field(compare=False)
@@ -116,23 +116,23 @@ class Listener(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """As of now: `log_level` follows `logging/setLevel`."""
+        """The caller as of now: its `log_level` follows `logging/setLevel`."""
 
     def set_log_level(self, level: str) -> None:
-        """Sets the level of `caller` from which it is told log messages; nothing where those belong to requests."""
+        """Sets the level in `caller` from which it gets log messages; does nothing if levels belong to requests."""
 
     def signal(self, change: Change) -> None:
-        """Notes what the client has still to be told. Never blocks; equal changes coalesce; bounded."""
+        """Notes a change that the client has yet to be told of. Never blocks; equal changes coalesce; bounded."""
 
     async def ask(self, request: InputRequest) -> Raw:
         """As `Client.ask`, outside any call. Raises McpError where the client has no stream for it."""
 
 
 class Audience(Protocol):
-    """Where listeners come and go."""
+    """The place where listeners join and leave."""
 
     def join(self, listener: Listener) -> None:
-        """As well where it is there already, and other links serve its caller by now."""
+        """Adds a listener; also to be called again when other links serve its caller."""
 
     def leave(self, listener: Listener) -> None:
-        """Ends all that `listener` held: subscriptions, and links that were its own. Idempotent."""
+        """Ends all that `listener` holds: subscriptions, and links of its own. Idempotent."""

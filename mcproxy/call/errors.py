@@ -10,7 +10,7 @@ from mcproxy.protocol.jsonrpc import ErrorObject, raw
 class McpError(Exception):
     """Our own refusal of a request: a JSON-RPC code and a sentence that says what was wrong and what to do.
 
-    `data` is what goes into the error's `data`, of any encodable type. `reason` tells metrics and audit why.
+    `data` becomes the error's `data`; any encodable type. `reason` is for metrics and audit.
     """
 
     def __init__(self, code: int, message: str, data: object = None, *, reason: Reason | None = None) -> None:
@@ -44,7 +44,7 @@ class Reason(Enum):
 
 
 class Party(Enum):
-    """At whose door a failure lies."""
+    """The party at fault."""
 
     CLIENT = "client"
     GATEWAY = "gateway"

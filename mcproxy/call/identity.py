@@ -1,4 +1,4 @@
-"""Who is asking: the principal, what its client said of itself, and whose connections to upstreams serve it."""
+"""The sender of a call: the principal, its client's own description, and the owners of the links that serve it."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ _ANONYMOUS: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking. `name` is unique among authenticated callers; everybody unauthenticated has that of ANONYMOUS."""
+    """The authenticated identity of a caller. `name` is unique among those; unauthenticated callers are ANONYMOUS."""
 
     name: str
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     attributes: tuple[tuple[str, str], ...] = ()
-    """What else is known of it, by name: what a token claims, say."""
+    """Further facts by name, such as a token's claims."""
     address: str = ""
-    """Of callers without authentication: where they call from, as far as it tells them apart."""
+    """For callers without authentication: the address that they call from, as far as it tells them apart."""
     account: str = field(init=False, repr=False, compare=False)
-    """What limits for each caller count by: the name, or of callers without one their address."""
+    """The key by which limits for each caller count: the name or, for callers without one, their address."""
     is_several: bool = field(init=False, repr=False, compare=False)
-    """Whether callers that cannot be told apart call as this principal: no limit for each caller applies."""
+    """Whether callers that cannot be told apart share this principal: no limit for each caller applies."""
 
     def __post_init__(self) -> None:
-        # Once, since each call asks for them.
+        # Computed once, as each call needs them.
         object.__setattr__(self, "account", f"{self.name} at {self.address}" if self.address else self.name)
         object.__setattr__(self, "is_several", not self.address and self.name == _ANONYMOUS)
 
     @property
     def key(self) -> str:
-        """Names the principal as the owner of links; no key of a session or of credentials is like it."""
+        """The key of the principal as an owner of links; distinct from keys of sessions and credentials."""
         return _principal_key(self.name)
 
     def __hash__(self) -> int:
-        # With each call something is looked up by who makes it; those of one name are few.
+        # Each call is looked up by its principal; few principals share a name.
         return hash(self.name)
 
 
@@ -56,7 +56,7 @@ def _principal_key(name: str) -> str:
 
 
 def principal_of(owner: str) -> str | None:
-    """The name of the principal that owns a link; None where the owner is something else."""
+    """The name of the principal that owns a link; None if the owner is no principal."""
     return owner.removeprefix(_PRINCIPAL) if owner.startswith(_PRINCIPAL) else None
 
 
@@ -73,10 +73,10 @@ Any other is the name of one upstream, which it shows unprefixed, or the key of 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCredentials:
-    """What a request brought for upstreams that take their callers' own credentials (`credentials.forward`)."""
+    """Credentials in a request for upstreams that take their callers' own (`credentials.forward`)."""
 
     key: str
-    """Names these credentials as the owner of links: a keyed digest of principal and values, which tells neither."""
+    """The key of these credentials as an owner of links: a keyed digest that reveals neither principal nor values."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Values by the names of headers in lower case. Secret (R44)."""
     inbound_token: str | None = field(default=None, repr=False)
@@ -87,7 +87,7 @@ class ForwardedCredentials:
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """What a client said of itself: on each request (stateless) or in its handshake."""
+    """A client's own description: in each request (stateless) or in its handshake."""
 
     principal: Principal
     version: str
@@ -101,25 +101,26 @@ class Caller(msgspec.Struct, frozen=True):
     log_level: str | None = None
     """The least severe level that the client wants during this call; None for no log messages."""
     credentials: ForwardedCredentials | None = None
-    """What it brought for upstreams, if anything."""
+    """The credentials for upstreams in its request, if any."""
     transport: str = ""
-    """How it is connected: `http`, `sse` or `stdio`; empty for the gateway itself, and who is inside it."""
+    """The transport: `http`, `sse` or `stdio`; empty for calls from inside the gateway's process."""
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The keys of those whose own links it may use: its session, its principal, its credentials."""
+        """The keys of the owners whose links it may use: its session, its principal, its credentials."""
         own = (self.principal.key,) if self.session is None else (self.session, self.principal.key)
         return own if self.credentials is None else (*own, self.credentials.key)
 
 
 LinkOwner = str | None
-"""Whose a link is: the key of a session (`Caller.session`), of a `Principal` or of `ForwardedCredentials`; None where
-all share it.
+"""The owner of a link: the key of a session (`Caller.session`), of a `Principal` or of `ForwardedCredentials`.
+
+None for a link that all callers share.
 """
 
 
 def owner(spec: Spec, caller: Caller) -> LinkOwner:
-    """Whose link to an upstream serves `caller`."""
+    """The owner of the link to an upstream that serves `caller`."""
     if not spec.credentials.forward:
         if spec.connection == "principal":
             return caller.principal.key

@@ -20,7 +20,7 @@ from mcproxy.protocol.methods import Kind
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What an upstream said of itself on connecting."""
+    """An upstream's own description upon connecting."""
 
     era: Era
     version: str
@@ -37,7 +37,7 @@ So that a gateway recognises itself behind an upstream (requirement R15).
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """A link is up, for the first time or again: what was known of the upstream may be out of date."""
+    """A link is up, for the first time or again: what is known of the upstream may be out of date."""
 
     upstream: str
     owner: LinkOwner
@@ -53,32 +53,32 @@ class Disconnected(msgspec.Struct, frozen=True):
 
 
 class Idled(msgspec.Struct, frozen=True):
-    """A link is not connected since nothing needs it: the next call over it connects. What it listed stands."""
+    """A link is down because nothing needs it: the next call over it connects. Its lists stay valid."""
 
     upstream: str
     owner: LinkOwner
     identity: ServerIdentity | None = None
-    """Of one that was not connected by this process yet, with its `lists`: as they were recorded."""
+    """For a link that this process has not made yet: the recorded identity, beside its recorded `lists`."""
     lists: Mapping[Kind, tuple[Raw, ...]] = msgspec.field(default_factory=dict)
 
 
 class Retired(msgspec.Struct, frozen=True):
-    """A link is gone for good, by configuration or with its owner."""
+    """A link has ended for good, by configuration or with its owner."""
 
     upstream: str
     owner: LinkOwner
 
 
 class PushChannel(Enum):
-    """The channel on which an upstream pushes notifications between calls is gone, or there again.
+    """The channel for an upstream's notifications between calls was lost or restored.
 
-    It lives from the start of a link until it is said to be LOST. What an upstream promises of its notifications counts
-    only while it lives (requirement R75).
+    It counts as up from the start of a link until LOST is published. What an upstream declares about its notifications
+    counts only while the channel is up (requirement R75).
     """
 
     LOST = "lost"
     RESTORED = "restored"
-    """What changed meanwhile is not known."""
+    """Changes while the channel was lost are unknown."""
 
 
 class UnannouncedLists(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class UnannouncedLists(msgspec.Struct, frozen=True):
 
 
 class UpstreamChanged(msgspec.Struct, frozen=True):
-    """The upstream announced a change, in its own names; or what it announces is another from now on."""
+    """The upstream announced a change, in its own names; or the set of changes that it announces is another now."""
 
     upstream: str
     owner: LinkOwner
@@ -99,7 +99,7 @@ class UpstreamChanged(msgspec.Struct, frozen=True):
 
 
 class LoginAwaited(msgspec.Struct, frozen=True):
-    """A link serves no more until its owner has logged in at the upstream; or the owner has, where not `awaited`."""
+    """A link does not work until its owner has logged in at the upstream; if not `awaited`, the owner has."""
 
     upstream: str
     owner: LinkOwner
@@ -113,32 +113,32 @@ class LinkState(Enum):
     """The state of a link to an upstream; the values are a label of metrics. `upstream.reconnecting` has the table."""
 
     CONNECTING = "connecting"
-    """Never connected yet, and the first attempt still runs."""
+    """Not connected yet: the first attempt runs."""
     READY = "ready"
     """Connected: calls go over it."""
     IDLE = "idle"
-    """Not connected, since nothing needs it: the next call connects."""
+    """Not connected because nothing needs it: the next call connects."""
     BACKING_OFF = "backing_off"
-    """Lost, or not reached; tried again after a while."""
+    """Lost or unreachable; tried again after a while."""
     DRAINING = "draining"
-    """Taken out of the configuration; lasts until its last call is answered, and is not made again."""
+    """Removed from the configuration; lasts until its last call is answered, and is not made again."""
     RETIRED = "disabled"
-    """Ended for good: by configuration, or with the session, principal or credentials that it was for."""
+    """Ended for good: by configuration, or with its session, principal or credentials."""
 
 
 SERVING: Final = frozenset({LinkState.READY, LinkState.IDLE})
-"""The states in which nothing is wrong with a link, and calls over it are answered."""
+"""The states in which a link is healthy, and calls over it are answered."""
 
 
 class LinkFailure(Enum):
-    """Why there is no link; the values are a label of metrics (R52)."""
+    """The reason why there is no link; the values are a label of metrics (R52)."""
 
     UNREACHABLE = "unreachable"
     REJECTED = "rejected"
-    """The server answered with something that is not MCP, or refused our credentials."""
+    """The server answered with something other than MCP, or refused our credentials."""
     TIMEOUT = "timeout"
     LOGIN = "login"
-    """The server wants a login that only a person can make."""
+    """The server demands a login that only a person can make."""
     LOST = "lost"
     """A link that was up ended."""
     INTERNAL = "internal"
@@ -150,18 +150,18 @@ class LoginStatus:
 
     is_per_principal: bool
     is_for_people: bool
-    """Whether a person logs in; else the gateway gets its tokens by itself."""
+    """Whether people log in; else the gateway gets its tokens by itself."""
     state: str
-    """The state of the gateway's own grant, as a phrase; empty with a login of each principal."""
+    """The state of the gateway's own grant, as a phrase; empty if each principal logs in."""
     issuers: tuple[str, ...]
     expires_at: float | None
-    """When the next of the tokens in use ends."""
+    """The time at which the next of the tokens in use expires."""
     reason: str | None
-    """Why a token was refused or could not be had, the last time."""
+    """Why a token was last refused, or not available."""
     logged_in: int
-    """Principals whose login is in use; of the gateway's own login, 0 or 1."""
+    """The number of principals whose login is in use; for the gateway's own login, 0 or 1."""
     awaited: int
-    """Those that have to log in."""
+    """The principals that have to log in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,24 +176,24 @@ class UpstreamStatus:
     error: str | None = None
     reconnects: int = 0
     stderr: tuple[str, ...] = ()
-    """The last lines that a child wrote to its stderr."""
+    """The last lines that a child wrote to stderr."""
     failure: LinkFailure | None = None
     """The kind of `error`; None while connected, and after a link was ended on purpose."""
     address: tuple[str, int] | None = None
-    """The host and port of its URL, where it has one."""
+    """The host and port of its URL, if it has one."""
     takes_credentials: bool = False
-    """Whether its callers bring credentials of their own: the link that all share has none, and may be refused."""
+    """Whether callers bring their own credentials: the shared link has none, and may be refused."""
     asks: bool = False
-    """Whether it has asked for input on the connection that all callers share."""
+    """Whether it has asked for input on the shared link."""
     asks_while_shared: bool = False
-    """Whether it asked for input that was refused, since several principals share its connection."""
+    """Whether its requests for input were refused because several principals share its link."""
     stderr_count: int = 0
-    """Whole lines that its children have written to stderr so far; the last of them are in `stderr`."""
+    """The number of whole lines its children have written to stderr; the last of them are in `stderr`."""
     login: LoginStatus | None = None
-    """Its logins, where people log in to it or the gateway does (`oauth`)."""
+    """Its logins, with `oauth`."""
 
     def stderr_after(self, count: int) -> tuple[str, ...]:
-        """Those of the last lines that came after the first `count`."""
+        """Those of the last lines that follow the first `count`."""
         return self.stderr[max(0, count - self.stderr_count + len(self.stderr)) :] if self.stderr else ()
 
 
@@ -209,10 +209,10 @@ class Upstream(Protocol):
         """Its state as of now."""
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        """Sends the call over the link that serves its caller, making one attempt to connect where there is none.
+        """Sends the call over the link that serves its caller; makes one attempt to connect if there is none.
 
-        Returns Failed(reason=UNAVAILABLE) where that attempt fails. Raises nothing but cancellation.
+        Returns Failed(reason=UNAVAILABLE) if that attempt fails. Raises nothing but cancellation.
         """
 
     def release(self, owner: str) -> None:
-        """Ends the link that `owner` had for itself, if any."""
+        """Ends the link that belongs to `owner`, if any."""

@@ -1,6 +1,6 @@
 """Answers the HTTP requests of clients: routes, Host and Origin, identity, and the choice of the era.
 
-Answers no message itself, and opens no socket: `listener` does. Every refusal is a JSON-RPC error that says why.
+Answers no message itself; `listener` opens the socket. Every refusal is a JSON-RPC error that says why.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ class Identify(Protocol):
 
     @property
     def header_names(self) -> Collection[str]:
-        """The header fields that requests are identified by, in lower case."""
+        """The header fields that identify a request, in lower case."""
 
     def vouches(self, found: Identified) -> bool:
         """Whether an equal request would be identified as the same principal now."""
 
     def again(self, request: http.Request) -> IdentifyAgain:
-        """Keeps what identifies a request, so that it can be judged once more when the request is gone."""
+        """Keeps the credentials of a request, so that they can be judged again when the request is gone."""
 
 
 class Companion(Protocol):
-    """What takes part in serving requests beside the edges of MCP: it may have some answered elsewhere."""
+    """A participant in serving requests that is no part of MCP: it may have some requests answered elsewhere."""
 
     def stage(self, handler: HeadHandler) -> HeadHandler:
-        """Wraps the handler of a route; is called with requests of known senders."""
+        """Wraps the handler of a route; called with requests of identified senders."""
 
     def serving(self, app: HttpApp) -> AbstractAsyncContextManager[None]:
-        """Is entered before requests come, and left once the last was answered."""
+        """Entered before requests come, and left once the last is answered."""
 
     def drain(self) -> None:
         """The gateway shuts down: sessions take no more calls, and the rest of the requests end within the grace."""
 
 
 class _Alone:
-    """For gateways that answer every request themselves."""
+    """The companion of a gateway that answers every request itself."""
 
     def stage(self, handler: HeadHandler) -> HeadHandler:
         return handler
@@ -91,7 +91,7 @@ alone: Final[Companion] = _Alone()
 
 
 class _Anonymous:
-    """Takes every request for one of ANONYMOUS, for listeners without authentication."""
+    """Identifies every sender as ANONYMOUS, for listeners without authentication."""
 
     _found: Final = Identified(ANONYMOUS, Authentication())
     header_names: Final = frozenset[str]()
@@ -131,17 +131,17 @@ class HttpApp:
         self._streamable = StreamableHttp(context, self.sessions, self.streams)
         self._event_streams = HttpSse(context, self.sessions, self.streams)
         self._edges: dict[http.RoutedHandler, HeadHandler] = {}
-        """The handlers of MCP's routes, past the companion and identity."""
+        """The handlers of MCP's routes, without companion and identification."""
         self._router = http.PathRouter([*self._routes(companion), *extra_routes])
         self._answer = _traced(self._routed) if context.traced else self._routed
         self._received = context.metrics.received("http")
         self._sent = context.metrics.sent("http")
         self._in_flight = 0
         self._idle: asyncio.Event | None = None
-        """Made where `drain` waits for requests in flight."""
+        """Set once no request is in flight; made when `drain` waits for that."""
 
     async def handle(self, request: http.Request) -> http.Answered:
-        """Answers any request; refusals that are raised become responses."""
+        """Answers any request; turns refusals that are raised into responses."""
         self._in_flight += 1
         try:
             return await self._answer(request)
@@ -179,7 +179,7 @@ class HttpApp:
         self.sessions.cut_off()
 
     def close(self) -> None:
-        """Ends all sessions, without remembering that they ended: their ids can open them again."""
+        """Ends all sessions without recording that they ended: their ids can open them again."""
         self.sessions.close()
 
     def _routes(self, companion: Companion = alone) -> list[http.Route]:
@@ -199,7 +199,7 @@ class HttpApp:
         return made
 
     def admit(self, request: http.Request, identified: Identified, credentials: ForwardedCredentials | None) -> None:
-        """Has `handle` answer a request as one of a known sender, past the companion and identity.
+        """Has `handle` answer a request as one of an identified sender, without companion and identification.
 
         Its streams are not judged again here. Raises Refusal, and http.NotFound and http.MethodNotAllowed where no
         route of MCP has its path and method.
@@ -225,11 +225,11 @@ class HttpApp:
         request.remember(head, self._context.generation, self._varying(request))
 
     def _varying(self, request: http.Request) -> frozenset[str]:
-        """The fields of a request that may be others in a request with the same `RequestHead`."""
+        """The fields in which requests with the same `RequestHead` may differ."""
         return varying_fields(request.fields, {*self._identify.header_names, *self._context.forwarded})
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
-        """Answers by the remembered head, if it is valid: same settings, and an identity that still stands."""
+        """Answers by the remembered head if that is valid: same settings, and an identity that still stands."""
         head = request.recall(RequestHead, self._context.generation)
         if head is not None and self._identify.vouches(head.identified):
             request.response_fields = head.cors
@@ -237,7 +237,7 @@ class HttpApp:
         return self._newly_routed(request)
 
     def _newly_routed(self, request: http.Request) -> Awaitable[http.Answered]:
-        """Checks, then routes. CORS preflights are answered before identity is asked for (R57).
+        """Checks, then routes. CORS preflights are answered before identification (R57).
 
         Raises Refusal, http.NotFound and http.MethodNotAllowed.
         """
@@ -248,10 +248,13 @@ class HttpApp:
         return handler(request, path)
 
     def _identified(self, handler: HeadHandler) -> http.RoutedHandler:
-        """`handler` behind identity. A head is remembered once its sender is known: before, it would cost memory."""
+        """`handler` behind identification.
+
+        A head is remembered once its sender is known; earlier, it would cost memory.
+        """
 
         async def identify(request: http.Request, path: PathParameters) -> http.Answered:
-            # As it was when the checks began: a reload meanwhile makes the head invalid.
+            # The generation when the checks began: a reload meanwhile makes the head invalid.
             generation, cors = self._context.generation, request.response_fields
             found = await self._identify(request)
             token = None if found.token is None else bearer_token(request.fields.get("authorization"))
@@ -287,7 +290,7 @@ class HttpApp:
             body = await whole_body(request, self._context.proxy.read_timeout)
         self._received.inc(len(body))
         incoming = _message(body)
-        # versioning: a request names its version in its body, or in its header and is no handshake.
+        # versioning: a stateless request names its version in its body, or in its header and is no handshake.
         is_stateless = (head.headers.is_stateless and not is_initialize(incoming)) or speaks_stateless(incoming)
         try:
             answer = await (self._stateless if is_stateless else self._streamable).post(request, head, incoming)
@@ -328,9 +331,9 @@ class HttpApp:
 
 
 def _endpoint(path: PathParameters) -> str:
-    """The key of the endpoint that a path names. Raises Refusal where it can be none.
+    """The key of the endpoint that a path names. Raises Refusal if no endpoint can have it.
 
-    `%2F` in a path is decoded: what stands for an upstream's name must not become the key of a selection.
+    `%2F` in a path is decoded: an upstream's name in a path must not become the key of a configured endpoint.
     """
     if "selection" in path:
         return key_of(path["selection"])
@@ -371,7 +374,7 @@ async def _preflight(request: http.Request) -> http.Response:
 
 
 def _traced(answers: http.RequestHandler) -> http.RequestHandler:
-    """Reads `traceparent` and the like, and holds them for as long as the request is served."""
+    """Reads `traceparent` and its companions, and holds them while the request is served."""
 
     async def tracing(request: http.Request) -> http.Answered:
         token = arrived.set(picked(request.fields))
@@ -384,7 +387,9 @@ def _traced(answers: http.RequestHandler) -> http.RequestHandler:
 
 
 def _own_hosts(context: TransportContext, request: http.Request) -> set[str]:
-    """Host names of ours beside `allowed_hosts`: those configured, and the local address of the connection. No page of
-    another origin can have these."""
+    """Host names of ours beside `allowed_hosts`: those configured, and the connection's local address.
+
+    No page of another origin can have these.
+    """
     public = urlsplit(context.proxy.public_url or "").hostname or context.proxy.host
     return {context.proxy.host, public, *(request.local or ())[:1]}

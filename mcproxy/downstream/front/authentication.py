@@ -1,8 +1,8 @@
 """Identify the sender of an HTTP request by what `access.identity` accepts, and turn its refusals into HTTP responses.
 
-`HttpRequestFacts` is all that this needs of a request, so that it serves two HTTP servers: our own, for MCP's hot path,
-and aiohttp's, for pages for people (`operators`). Credentials go no further than `access.identity`: headers to
-upstreams are made from scratch (R40), and no log has them (R44).
+`HttpRequestFacts` is all that identification needs of a request, so it serves two HTTP servers: our own, for MCP's hot
+path, and aiohttp's, for pages for people (`page_authentication`). Credentials are passed to `access.identity` alone:
+headers to upstreams are built from scratch (R40), and nothing logs credentials (R44).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _STATUS: Final = {
 """RFC 6750, section 3.1."""
 
 _RETRY_AFTER: Final = "10"
-"""Seconds."""
+"""Seconds after which a client may try again."""
 
 _ALTERNATIVES: Final = {"DNS": "dns", "email": "email", "URI": "uri"}
 
 
 class HttpRequestFacts(TargetFacts, Protocol):
-    """What identity needs to know of a request, whichever server read it."""
+    """The facts of a request that identify its sender, whichever server read it."""
 
     @property
     def peer(self) -> str | None:
-        """The address that it came from; None where that is no IP address."""
+        """The client's IP address; None if it has none."""
 
     def transport_info(self, name: str) -> Any:
         """Extra information of the transport (`asyncio.BaseTransport.get_extra_info`): here `peercert`."""
@@ -79,7 +79,7 @@ class Authenticator:
             raise self._refusal(request, refusal) from refusal
 
     async def identify(self, request: HttpRequestFacts) -> Identified:
-        """Raises NotIdentified, which is noted for operators (requirement R88)."""
+        """The sender's principal. Raises NotIdentified, which is reported to operators (requirement R88)."""
         try:
             return await self._identified(request)
         except NotIdentified as refusal:
@@ -88,12 +88,12 @@ class Authenticator:
 
     async def _identified(self, request: HttpRequestFacts) -> Identified:
         proxy = self._context.proxy
-        # R42 after a reload, which may take authentication out and leaves the listener at its address.
+        # R42, checked again: a reload may remove authentication, and leaves the listener at its address.
         if not (self._identity.required or is_loopback(proxy.host) or proxy.insecure):
             raise NotIdentified(
                 Fault.MISSING, "nobody is let in from outside without authentication", RefusalReason.MISSING
             )
-        # TLS checks a certificate when the connection begins, and connections are kept.
+        # TLS checks a certificate only when the connection begins, and connections are kept.
         expires = _expiry(request.transport_info("peercert") or {})
         if expires <= self._wall():
             raise NotIdentified(
@@ -111,10 +111,10 @@ class Authenticator:
 
 
 class _KeptRequest(msgspec.Struct, frozen=True, eq=False):
-    """What identifies a request, kept for as long as its stream is open (implements `HttpRequestFacts`)."""
+    """The credentials of a request, kept for as long as its stream is open (implements `HttpRequestFacts`)."""
 
     fields: http.Headers
-    """Those by which requests are identified."""
+    """The fields that identify requests."""
     path: str
     raw_path: str
     scheme: str
@@ -168,7 +168,7 @@ class _Presented:
 
 
 def _expiry(certificate: Mapping[str, Any]) -> float:
-    """When a certificate expires, as a Unix time in seconds; infinity where there is none."""
+    """A certificate's expiry, as a Unix time in seconds; infinity without a certificate."""
     return ssl.cert_time_to_seconds(certificate["notAfter"]) if "notAfter" in certificate else math.inf
 
 

@@ -1,6 +1,6 @@
 """The gateway's own Client ID Metadata Document, for the authorization servers of its upstreams. Served to anyone.
 
-Says nothing that a login does not show: a name, and where redirects go.
+Contains only what a login shows: a name, and redirect URIs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.downstream.io.responses import json
 from mcproxy.http import server as http
 
 DocumentFor = Callable[[str | None], dict[str, object] | None]
-"""The document for a public URL; None where there can be none."""
+"""The document for a public URL; None if that cannot have one."""
 
 _MAX_AGE: Final = "max-age=300"
 

@@ -1,6 +1,6 @@
 """The HTTP listener of clients: opens the socket, serves `app` there, and stops without cutting off calls early (R9).
 
-Answers no request itself, but for what the HTTP server refuses before there is one.
+Answers no request itself; only the HTTP server's refusals of what is no valid request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
 _SETTINGS: Final = {408: "limits.head_timeout", 503: "limits.max_connections"}
-"""The setting behind a refusal of the HTTP server, by its status."""
+"""The setting to name in a refusal by the HTTP server, by status."""
 FINAL_FLUSH: Final = 0.5
 """Seconds beyond `shutdown_grace` for clients to read what was written."""
 
@@ -37,7 +37,7 @@ async def serve_http(
     companion: Companion = alone,
     wall: Callable[[], float] = time.time,
 ) -> None:
-    """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
+    """Serves until `stop`; then accepts nothing, lets calls end within `shutdown_grace`, and returns (R9).
 
     `started` is called with the base URL, including the port that was bound. `extra_routes` are served beside MCP,
     behind the same checks of Host and Origin, without identity. `wall` is a Unix time in seconds, by which credentials
@@ -64,7 +64,7 @@ async def serve_http(
 
 
 def _refuse(status: int, sentence: str) -> http.Response:
-    """The response to what is refused before there is a request, and to a crash of its handler."""
+    """The response to what is no valid request, and to a crash of a handler."""
     code = INTERNAL_ERROR if status == 500 else INVALID_REQUEST
     setting = _SETTINGS.get(status)
     return error(status, McpError(code, f"{sentence} ({setting})" if setting else sentence))

@@ -27,7 +27,7 @@ _UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5B\x5D-\x7E]")
 
 
 class TargetFacts(Protocol):
-    """What names the resource that a request is for."""
+    """The facts of a request that name the resource it is for."""
 
     @property
     def fields(self) -> http.Headers:
@@ -39,7 +39,7 @@ class TargetFacts(Protocol):
 
     @property
     def raw_path(self) -> str:
-        """As it was sent, percent-encoded."""
+        """The path as sent, percent-encoded."""
 
     @property
     def scheme(self) -> str:
@@ -47,13 +47,13 @@ class TargetFacts(Protocol):
 
     @property
     def local(self) -> tuple[str, int] | None:
-        """The address and port that it arrived at; None where that is no IP address."""
+        """The local address and port of the connection; None if it has no IP address."""
 
 
 def base_url(proxy: Proxy, request: TargetFacts) -> str:
-    """The URL that the paths of endpoints are appended to: the public URL, else the one that a request was sent to.
+    """The URL to which endpoints' paths are appended: the public URL, else the URL that the request was sent to.
 
-    Its host name is that of the Host header, which was checked; its port is the connection's.
+    In the latter case the host name comes from the checked Host header, and the port from the connection.
     """
     if proxy.public_url is not None:
         return proxy.public_url
@@ -69,7 +69,7 @@ def is_audience(proxy: Proxy, request: TargetFacts, audience: str) -> bool:
     base, audience = base_url(proxy, request), audience.removesuffix("/")
     if audience in {base, base + _endpoint(proxy.paths, request)}:
         return True
-    # 2024-11-05 posts beside its event stream, with the token for the stream, wherever that is.
+    # A POST of 2024-11-05 carries the token for its event stream, wherever that is.
     posts = request.path == proxy.paths.messages
     return posts and audience.startswith(base) and _is_events(proxy.paths, audience.removeprefix(base))
 
@@ -88,7 +88,7 @@ def metadata_url(proxy: Proxy, request: TargetFacts) -> str:
 def challenge(
     context: TransportContext, authentication: Authentication, request: TargetFacts, fault: Fault, sentence: str
 ) -> str:
-    """The `WWW-Authenticate` of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
+    """The `WWW-Authenticate` header of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
     parameters = {"realm": context.proxy.name}
     if authentication.oauth.issuers:
         parameters["resource_metadata"] = metadata_url(context.proxy, request)
@@ -129,7 +129,7 @@ def _endpoint(paths: Paths, request: TargetFacts) -> str:
 
 
 def _named(proxy: Proxy, request: http.Request) -> str | None:
-    """The resource whose metadata a request is for; None where no endpoint can have that path."""
+    """The resource whose metadata a request is for; None if no endpoint can have that path."""
     base = base_url(proxy, request)
     tail = request.raw_path.removeprefix(WELL_KNOWN).removesuffix("/")
     path = tail.removeprefix(urlsplit(base).path)
@@ -137,12 +137,12 @@ def _named(proxy: Proxy, request: http.Request) -> str | None:
 
 
 def _is_streamable(paths: Paths, path: str) -> bool:
-    """Whether this may be the path of an endpoint of Streamable HTTP."""
+    """Whether an endpoint of Streamable HTTP can have this path."""
     return _is_below(paths.mcp, path) or _is_part(paths.servers, "mcp", path)
 
 
 def _is_events(paths: Paths, path: str) -> bool:
-    """Whether this may be the path of an event stream of 2024-11-05."""
+    """Whether an event stream of 2024-11-05 can have this path."""
     return _is_below(paths.sse, path) or _is_part(paths.servers, "sse", path)
 
 

@@ -1,4 +1,4 @@
-"""Who is an operator: a caller that has the operators' role, or any caller where callers are not authenticated."""
+"""Operators: callers with the operators' role, or any caller where callers are not authenticated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcproxy.settings import Settings
 
 
 def missing_role(settings: Settings, principal: Principal) -> str | None:
-    """Why a principal is no operator; None where it is one, or where callers are not authenticated."""
+    """The reason why a principal is no operator; None if it is one, or where callers are not authenticated."""
     role = settings.admin.role
     granted = settings.access.policy.principals.get(principal.name, ())
     if not settings.access.authentication.required or role in principal.roles or role in granted:
@@ -26,7 +26,7 @@ def for_operators(
     identify: Callable[[http.Request], Awaitable[Identified]],
     settings: Callable[[], Settings],
 ) -> http.RoutedHandler:
-    """`handler` on the callers' listener, for operators alone where callers are authenticated."""
+    """Wraps `handler` on the callers' listener: admits operators alone, where callers are authenticated."""
 
     async def guarded(request: http.Request, path: Mapping[str, str]) -> http.Answered:
         found = await identify(request)

@@ -34,7 +34,7 @@ _MAX_AGE: Final = "7200"
 
 
 def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()) -> bool:
-    """Whether a Host header names us. `bound` are host names of the listener and the connection's local address."""
+    """Whether a Host header names this gateway. `bound` are the listener's host names and the local address."""
     name = _hostname(host)
     return name is not None and (
         ANY in allowed or is_loopback(name) or name in bound or host in allowed or name in allowed
@@ -42,7 +42,7 @@ def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()
 
 
 def admits_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
-    """Whether pages of an origin may use us: listed ones, those on loopback, and our own (`host`, checked before)."""
+    """Whether pages of an origin may use the gateway: listed ones, loopback, and its own (`host`, checked before)."""
     if ANY in allowed or origin in allowed:
         return True
     try:
@@ -60,7 +60,7 @@ def cors_headers(origin: str) -> dict[str, str]:
 
 
 def preflight_headers(requested: str | None) -> dict[str, str]:
-    """Header fields of the response to a preflight; request headers `Mcp-Param-*` are allowed as they are asked for."""
+    """Header fields of the response to a preflight; requested headers `Mcp-Param-*` are allowed."""
     names = [name.strip() for name in (requested or "").split(",")]
     parameters = [name for name in names if name.lower().startswith("mcp-param-")]
     return {

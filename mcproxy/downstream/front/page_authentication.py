@@ -1,7 +1,7 @@
 """Access to the status page: identified callers with the operator's role, under a host name of ours.
 
-The page is served by aiohttp's server; all else at our listeners by our own, which is for MCP's hot path. Both kinds of
-request are identified alike, by `HttpRequestFacts`. Browsers send Basic authentication, whose password is the key.
+aiohttp's server serves the page; our own server, made for MCP's hot path, serves everything else. Requests of both are
+identified alike, by `HttpRequestFacts`. Browsers send Basic authentication with the key as its password.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcproxy.settings import Settings
 CHALLENGE: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
 
 _REFUSED_FOR_GOOD: Final = frozenset({Fault.INSUFFICIENT, Fault.MALFORMED, Fault.UNAVAILABLE})
-"""Faults that another password would not mend."""
+"""Faults for which another password would not help."""
 
 
 class Operators:
@@ -39,7 +39,10 @@ class Operators:
         self._authenticator = Authenticator(context, identity)
 
     def check_host(self, request: web.Request) -> None:
-        """Refuses a Host that is not ours (R42): a page could read what needs no identity. Raises web.HTTPException."""
+        """Refuses a Host that is not ours (R42): a foreign page could read what needs no identity.
+
+        Raises web.HTTPException.
+        """
         host, local = request.headers.get("Host", ""), _PageRequest(request).local
         admin = self._settings().admin
         own = {admin.host, urlsplit(admin.public_url or "").hostname or admin.host, *(local or ())[:1]}
@@ -47,7 +50,7 @@ class Operators:
             raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
 
     async def __call__(self, request: web.Request) -> Principal:
-        """Raises web.HTTPException."""
+        """The operator who sent a page's request. Raises web.HTTPException."""
         try:
             found = await self._authenticator.identify(_PageRequest(request))
         except NotIdentified as refusal:
@@ -94,7 +97,7 @@ def _fields(request: web.Request) -> http.Headers:
 
 
 def _password(authorization: str) -> str | None:
-    """That of Basic authentication (RFC 7617); None where it is another scheme, or malformed."""
+    """The password of Basic authentication (RFC 7617); None for another scheme, or if malformed."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None

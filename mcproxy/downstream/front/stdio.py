@@ -1,6 +1,6 @@
 """Serve one client over standard input and output, in both eras, until its input ends (basic/transports, stdio).
 
-Writes nothing but messages: other prints to the process's standard output go to standard error.
+Writes only messages: whatever else prints to the process's standard output goes to standard error.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def _serve(context: TransportContext, stdin: int, stdout: int, stop: anyio
             await stop.wait()
             with anyio.move_on_after(context.proxy.shutdown_grace):
                 await _drain(pipe, stateless, sessions)
-            # From here on, not from `stop`: a process that gets its processor late has the margin to say the rest.
+            # The margin begins here, not at `stop`: even a process that gets its processor late can write the rest.
             tasks.cancel_scope.deadline = anyio.current_time() + EXIT_MARGIN
             stateless.cut_off()
             await stateless.wait_idle()
@@ -79,10 +79,10 @@ async def _serve(context: TransportContext, stdin: int, stdout: int, stop: anyio
 
 
 async def _drain(pipe: HandshakePipe, stateless: StatelessPipe, sessions: SessionStore) -> None:
-    """Takes no more requests, and returns once none is in flight. Input is still read meanwhile."""
+    """Accepts no more requests, and returns once none is in flight. Input is still read meanwhile."""
     stateless.drain()
     await stateless.wait_idle()
-    # Not before: an idle session closes the output at once.
+    # Not earlier: an idle session closes the output at once.
     sessions.drain()
     await _wait_idle(pipe)
 
@@ -131,12 +131,12 @@ async def _write(
         await pump(pipe.send_buffer, write)
     except (OSError, TimeoutError) as error:
         log.info("client gone", transport=TRANSPORT, why=str(error) or "it reads nothing (write_timeout)")
-    # Requests that cannot be answered need not be read.
+    # Without an output, requests cannot be answered and need not be read.
     tasks.cancel_scope.cancel()
 
 
 async def _lines(fd: int, limit: int) -> AsyncIterator[bytes | None]:
-    """The lines of a file, without line ends; None in place of one over `limit` bytes."""
+    """The lines of a file, without line ends; None in place of a line over `limit` bytes."""
     parts: list[bytes] = []
     size = 0
     while chunk := await _read_some(fd):
@@ -174,7 +174,7 @@ async def _write_all(fd: int, data: bytes) -> None:
 
 @contextmanager
 def _own_stdout() -> Iterator[int]:
-    """The process's standard output for messages alone: file descriptor 1 is standard error meanwhile."""
+    """The process's standard output, for messages alone: file descriptor 1 is standard error meanwhile."""
     sys.stdout.flush()
     output = sys.stdout.fileno()
     ours = os.dup(output)

@@ -1,4 +1,4 @@
-"""The TLS context of the listener: its certificate, renewable, and the authorities of client certificates."""
+"""The listener's TLS context: its certificate, which can be renewed, and the authorities for client certificates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLIENTS: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
 
 
 def context(tls: Tls) -> ssl.SSLContext | None:
-    """None for plain HTTP. Raises OSError (`ssl.SSLError` is one) where a file is missing or invalid."""
+    """The TLS context; None for plain HTTP. Raises OSError (as `ssl.SSLError`) if a file is missing or invalid."""
     if tls.certificate is None:
         return None
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
@@ -25,7 +25,7 @@ def context(tls: Tls) -> ssl.SSLContext | None:
 def renew(context: ssl.SSLContext, tls: Tls) -> None:
     """Loads the certificate files anew, for new connections. Raises OSError, and then changes nothing."""
     assert tls.certificate is not None
-    # Into a fresh context first: a certificate that does not load must not replace one that did.
+    # First into a fresh context: a certificate that does not load must not replace one that did.
     for loading in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
-        # With a password, or OpenSSL would ask the terminal for that of an encrypted key.
+        # With a password, or OpenSSL would prompt for that of an encrypted key on the terminal.
         loading.load_cert_chain(tls.certificate, tls.key, password="")

@@ -22,7 +22,7 @@ from mcproxy.protocol.jsonrpc import (
 
 
 def check_batch(batch: Batch, version: str | None, most: int) -> None:
-    """Raises McpError where a session of that version (None: no session yet) may not send this batch."""
+    """Raises McpError if a session of that version (None: no session yet) may not send this batch."""
     if version is None or not has_batches(version):
         sentence = "a batch of messages, which exist in sessions of version 2025-03-26 alone; send them one by one"
         raise McpError(INVALID_REQUEST, sentence)
@@ -51,7 +51,7 @@ def receive_unanswered_batch(context: TransportContext, session: Session, batch:
 
 
 def count_answered(batch: Batch) -> int:
-    """How many members of a batch are answered."""
+    """The number of a batch's members that get an answer."""
     return sum(isinstance(member, Request | InvalidMessage) for member in batch)
 
 

@@ -38,8 +38,8 @@ async def ask(
 ) -> Raw:
     """The client's result. Raises McpError with the client's error, or where it cannot answer, is gone, or times out.
 
-    A request that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds; `id` is that
-    of the request, minted where none is given.
+    A request that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds; `id` is the
+    request's, minted if None.
     """
     check_declared(caller, request)
 
@@ -75,7 +75,7 @@ def check_declared(caller: Caller, request: InputRequest) -> None:
 
 
 class NoClient:
-    """The way back of a notification, or of a session being opened: there is none."""
+    """The way back during a notification, or while a session is opened: it leads to no client."""
 
     def notify(self, method: str, params: Params) -> None:
         return

@@ -1,6 +1,6 @@
 """The server's side of a handshake conversation (2024-11-05 to 2025-11-25), for every transport.
 
-Takes one message at a time: opens the session, answers `ping` and the like itself, and makes a `Call` of every other
+Takes one message at a time: opens the session, answers `ping` and its like itself, and makes a `Call` of every other
 request. Knows no transport: answers and notifications go to an `Outlet`.
 """
 
@@ -81,7 +81,7 @@ class Outlet(Protocol):
         """Never blocks. Raises PeerGone where a question cannot be put to the client."""
 
     def finish(self) -> None:
-        """Nothing follows: the answer was sent, or there is none."""
+        """Ends the outlet: the answer was sent, or there is none."""
 
 
 async def open_session(
@@ -95,7 +95,7 @@ async def open_session(
 ) -> tuple[Session, Response]:
     """Opens a session and answers `initialize` (lifecycle). Raises McpError.
 
-    Waits for no upstream but those that take `credentials`.
+    Waits only for upstreams that take `credentials`.
     """
     handshake = _read_handshake(request.params)
     session = sessions.open(transport, principal, endpoint, handshake, credentials)
@@ -126,7 +126,7 @@ def receive(context: TransportContext, session: Session, message: Message, outle
 def receive_unanswered(
     context: TransportContext, session: Session, message: Notification | Response | ErrorResponse
 ) -> None:
-    """Takes one message of an open session that gets no answer."""
+    """Takes a message of an open session that gets no answer."""
     match message:
         case Notification():
             _take_notification(context, session, message)
@@ -153,7 +153,7 @@ _OWN_ANSWERS: Final[dict[str, Params]] = {"ping": {}}
 
 
 def call_or_answer(context: TransportContext, session: Session, request: Request, outlet: Outlet) -> Call | None:
-    """The call to run for a request; None where the request was answered at once."""
+    """The call to run for a request; None if the request was answered at once."""
     try:
         if request.method in _CALLS or (is_of_extension(request.method) and context.passes(session.caller)):
             return _call(session, request, outlet)
@@ -176,7 +176,7 @@ def _own_answer(request: Request) -> Params:
 
 
 def _call(session: Session, request: Request, outlet: Outlet) -> Call:
-    """Raises McpError where the session takes no call, or not this one."""
+    """The call for a request. Raises McpError if the session takes no call, or not this one."""
     if not session.is_open:
         raise shutting_down()
     if request.id in session.calls:
@@ -202,12 +202,12 @@ async def run_call(context: TransportContext, session: Session, id: RequestId, c
         answer = _answer(id, call, outcome)
     finally:
         client.closed = True
-        # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
+        # cancellation: "SHOULD NOT send a response for the cancelled request"; here the client did not cancel it.
         if answer is None and session.state is SessionState.CUT_OFF:
             answer = cut_off(id)
         if answer is not None:
             outlet.send(answer)
-        # Before the session, which may close its stream: this sends a batch.
+        # Before the session, which may close its stream: finishing the outlet may send a batch.
         outlet.finish()
         session.finish(id)
 
@@ -311,11 +311,11 @@ _PARAMS_FOR_CLIENT: Final[dict[str, Callable[[_SessionClient, Params], Params | 
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }
-"""Adapts a notification's params for this client; None where the client does not get it."""
+"""Functions that adapt a notification's params for this client; None means that the client does not get it."""
 
 
 def _set_apart(params: Params) -> tuple[Params, Raw | None]:
-    """The params without the `_meta` keys that belong to this hop, and the progress token."""
+    """Splits params: those without the `_meta` keys of this hop, and the progress token."""
     if META not in params:
         return params, None
     meta = {} if is_null(params[META]) else _object(params, META)
@@ -329,14 +329,14 @@ def _set_apart(params: Params) -> tuple[Params, Raw | None]:
 
 def _read_handshake(params: Params) -> Handshake:
     version = negotiate(parse_text(params.get("protocolVersion", b"")) or "")
-    # Some clients write null for a member that they leave out, at either level.
+    # Some clients send null for an absent member, at either level.
     given = {} if is_null(params.get("capabilities", _NULL)) else _object(params, "capabilities")
     capabilities = nonnull(given)
     return bounded(Handshake(version, capabilities, params.get("clientInfo")))
 
 
 def _initialize_result(context: TransportContext, version: str, outcome: Outcome) -> Params:
-    """The InitializeResult made of the outcome of `server/discover`. Raises McpError where that failed."""
+    """The InitializeResult for the outcome of `server/discover`. Raises McpError if that failed."""
     if isinstance(outcome, Failed):
         error = outcome.error
         raise McpError(error.code, error.message, error.data, reason=outcome.reason)

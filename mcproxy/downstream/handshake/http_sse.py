@@ -48,7 +48,10 @@ class HttpSse:
         self._draining = False
 
     async def get(self, request: http.Request, head: RequestHead) -> http.Answered:
-        """Opens an event stream; its first event is where to post (2024-11-05, HTTP with SSE). Raises Refusal."""
+        """Opens an event stream; its first event names the URL for POSTs (2024-11-05, HTTP with SSE).
+
+        Raises Refusal.
+        """
         principal = head.principal
         if not head.headers.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
@@ -66,7 +69,7 @@ class HttpSse:
         return http.Streamed()
 
     async def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> http.Answered:
-        """Takes a message for an open stream, which its answer is sent on. Raises Refusal: 404 where there is none."""
+        """Takes a message for an open stream, on which its answer is sent. Raises Refusal: 404 if there is none."""
         pipe = self._pipes.get(request.query.get("session_id", ""))
         if pipe is None or pipe.principal.name != head.principal.name:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post where it says")
@@ -79,7 +82,7 @@ class HttpSse:
         self._pipes.pop(token).end()
 
     def drain(self) -> None:
-        """Ends the streams on which no session was opened; the others end with their calls."""
+        """Ends streams without a session; the others end with their calls."""
         self._draining = True
         for pipe in list(self._pipes.values()):
             if pipe.session is None:

@@ -1,6 +1,6 @@
 """Forms of elicitation for clients of revisions before 2025-11-25: choices with titles, as those revisions spell them.
 
-Choices of several have no spelling there, and pass: the client refuses the form, and its server hears that.
+Multiple choices have no spelling there and pass unchanged: the client refuses the form, and the server is told.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _choices = msgspec.json.Decoder(list[_Choice])
 
 
 def in_older_form(version: str, question: Params) -> Params:
-    """Params of a question in the spelling of `version`; the same object where nothing is spelled otherwise."""
+    """The params of a question in the spelling of `version`; the same object if nothing changes."""
     if version >= V2025_11_25 or _SCHEMA not in question:
         return question
     schema = object_or_empty(question[_SCHEMA])

@@ -14,10 +14,10 @@ from mcproxy.protocol.jsonrpc import Message, Notification, encode
 from mcproxy.settings import LimitSettings
 
 RETRY: Final = 1000
-"""Milliseconds that a client should wait before it resumes a stream."""
+"""Milliseconds after which a client should resume a stream."""
 
 FEW: Final = 16
-"""Streams of answers up to which the finished ones are not looked for."""
+"""Open streams of answers up to which finished ones are not looked for."""
 
 _LISTENING, _ANSWERING = "g", "p"
 
@@ -34,7 +34,7 @@ class Replay:
     def __init__(self, limits: LimitSettings) -> None:
         self._most = limits.replay_events
         self._most_bytes = limits.replay_bytes
-        # No deque, which takes 700 bytes: there is one of these for every client, and mostly nothing in it.
+        # No deque, which takes 700 bytes: every client has one of these, mostly empty.
         self._kept: list[bytes] = []
         """Encoded events; the `id` line of each names its stream and its number there."""
         self._size = 0
@@ -48,12 +48,12 @@ class Replay:
             self._size -= len(kept.pop(0))
 
     def after(self, stream: str, number: int) -> list[bytes]:
-        """A stream's events after number `number`, the oldest first, as far as they are kept."""
+        """A stream's kept events after number `number`, oldest first."""
         of_stream = _beginning(stream)
         return [frame for frame in self._kept if frame.startswith(of_stream) and _place(frame)[1] > number]
 
     def streams(self) -> frozenset[str]:
-        """The names of the streams that have events here."""
+        """The names of the streams that have kept events."""
         return frozenset(_place(frame)[0] for frame in self._kept)
 
 
@@ -62,14 +62,14 @@ def _beginning(stream: str) -> bytes:
 
 
 def _place(frame: bytes) -> tuple[str, int]:
-    """The stream of an event, and its number there."""
+    """The stream of an event, and the event's number on it."""
     id = frame[len("id: ") : frame.index(b"\n")].decode()
     stream, _, number = id.rpartition("-")
     return stream, int(number)
 
 
 class ReplayStream:
-    """One event stream. `name` is unique among all that the session ever had."""
+    """One event stream. `name` is unique in the session's whole life."""
 
     __slots__ = ("_beginning", "_number", "_replay", "_send_buffer", "finished", "name")
 
@@ -97,9 +97,9 @@ class ReplayStream:
             self._send_buffer.put(frame, droppable=droppable)
 
     def attach(self, send_buffer: SendBuffer, *, after: int | None = None, primed: bool = False) -> None:
-        """Moves the stream to a new connection, which first gets the events after number `after`.
+        """Moves the stream to a new connection, on which the events after number `after` are sent first.
 
-        A `primed` one begins with an event without data, whose id can be resumed from (2025-11-25).
+        A `primed` stream begins with an event without data, from whose id it can be resumed (2025-11-25).
         """
         self.close()
         self._send_buffer = send_buffer
@@ -111,12 +111,12 @@ class ReplayStream:
             send_buffer.close()
 
     def detach(self, send_buffer: SendBuffer) -> None:
-        """Takes note that a connection is gone, unless another has taken its place."""
+        """Notes that a connection is gone, unless another has replaced it."""
         if self._send_buffer is send_buffer:
             self._send_buffer = None
 
     def finish(self) -> None:
-        """Nothing follows; the connection ends when every event is written."""
+        """Ends the stream; its connection ends once every event is written."""
         self.finished = True
         self.close()
 
@@ -131,7 +131,7 @@ class ReplayStream:
 
 
 class ReplayStreams:
-    """All event streams of a session: the listening one (GET), and one for each POST answered by a stream."""
+    """All event streams of a session: the listening one (GET), and one for each POST that is answered by a stream."""
 
     __slots__ = ("_answering", "_check_at", "_new_name", "_replay", "listening")
 
@@ -146,7 +146,7 @@ class ReplayStreams:
         """A stream for the answer to one POST."""
         if len(self._answering) >= self._check_at:
             self._forget_finished()
-            # Not each time: it looks through every event that is kept.
+            # Not each time: this looks through every kept event.
             self._check_at = 2 * len(self._answering) + FEW
         stream = ReplayStream(_ANSWERING + self._new_name(), self._replay)
         self._answering[stream.name] = stream
@@ -160,7 +160,7 @@ class ReplayStreams:
         if name == self.listening.name:
             return self.listening, int(number)
         if name.startswith(_LISTENING):
-            # Of this session before the gateway restarted: missed events are lost, new ones are sent.
+            # An event from before the gateway restarted: missed events are lost, new ones are sent.
             return self.listening, None
         stream = self._answering.get(name)
         if stream is None or (stream.finished and not self._replay.after(name, int(number))):

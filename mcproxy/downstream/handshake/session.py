@@ -63,26 +63,26 @@ class ClientStream(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether a client reads it now; what is sent meanwhile may be kept for it."""
+        """Whether a client reads the stream now; messages sent meanwhile may be kept for it."""
 
     def send(self, message: Message) -> None:
         """Never blocks."""
 
     def put(self, message: bytes, *, droppable: bool) -> None:
-        """Sends an encoded message; a droppable one is dropped where there is no room."""
+        """Sends an encoded message; a droppable one is dropped if there is no room."""
 
     def notify_writer(self) -> None:
-        """Has the writer look: the session has changes to send."""
+        """Wakes the writer: the session has changes to send."""
 
     def close(self) -> None:
         """Ends its connection, if any. Idempotent."""
 
 
 class Cancellable(Protocol):
-    """A call that is carried out."""
+    """A call in progress."""
 
     def cancel(self) -> None:
-        """Ends the call where it waits; its task hears of it as a cancellation. Idempotent."""
+        """Cancels the call where it waits; its task gets a cancellation. Idempotent."""
 
 
 class Session:
@@ -125,33 +125,33 @@ class Session:
         self.state = SessionState.OPEN
         self.caller = caller
         self.account = caller.principal.account
-        """Whose session it is counted as, wherever its client calls from later."""
+        """The account that the session counts for, wherever its client calls from later."""
         self.transport = transport
         self.streams = streams
         self.client_stream: ClientStream = streams.listening
         self.requests = PendingRequests()
-        """Requests to the client, which it has still to answer."""
+        """Requests to the client that it has yet to answer."""
         self.changes = PendingChanges(context.proxy.limits)
         self.calls: dict[Hashable, Cancellable] = {}
         self.last_used = now
         self.subscribed = False
-        """Whether it ever subscribed to a resource: its id cannot open it again with its subscriptions."""
+        """Whether it ever subscribed to a resource: then its id cannot open it again with its subscriptions."""
         self.open_streams = 0
         self._ask_timeout = context.proxy.ask_timeout
-        # Two processes may serve one session for a while, one after the other: an answer is for the one that asked.
+        # Two processes may serve one session, one after the other: an answer is for the process that asked.
         self._labelled = context.sealer.labelled if context.sealer.label else None
         self._max_calls = context.proxy.limits.max_calls_per_session
         self._idle: asyncio.Event | None = None
-        """Made by the first that waits for it."""
+        """Set once no call is in flight; made by the first that waits for it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes calls."""
+        """Whether it accepts calls."""
         return self.state is _OPEN
 
     @property
     def has_id(self) -> bool:
-        """Whether its client knows its id: over stdio, and on a stream of 2024-11-05, it does not."""
+        """Whether its client knows its id: not over stdio, nor on a stream of 2024-11-05."""
         return self.client_stream is self.streams.listening
 
     @property
@@ -161,7 +161,7 @@ class Session:
 
     @property
     def full(self) -> bool:
-        """Whether as many calls are in flight as may be."""
+        """Whether as many calls are in flight as allowed."""
         return len(self.calls) >= self._max_calls
 
     def belongs_to(self, principal: Principal, endpoint: str) -> bool:
@@ -169,7 +169,7 @@ class Session:
         return principal.name == self.caller.principal.name and endpoint == self.caller.endpoint
 
     def authenticated_as(self, principal: Principal) -> None:
-        """Takes over the roles and scopes of the latest request of the same principal."""
+        """Takes the roles and scopes of the latest request of the same principal."""
         if principal != self.caller.principal:
             self.caller = replace(self.caller, principal=principal)
 
@@ -187,7 +187,7 @@ class Session:
         self.client_stream.notify_writer()
 
     def wants_log(self, level: str) -> bool:
-        """Whether its client is told log messages of that level."""
+        """Whether its client wants log messages of that level."""
         return is_audible(level, self.caller.log_level)
 
     def send_changes(self) -> bool:
@@ -203,18 +203,18 @@ class Session:
         return await self.ask_on(self.client_stream.send, request)
 
     async def ask_on(self, send: Callable[[Message], None], request: InputRequest) -> Raw:
-        """As `ask`, on the stream of a call. Raises McpError as well where too many questions wait for an answer."""
+        """As `ask`, on the stream of a call. Also raises McpError if too many questions are unanswered."""
         if len(self.requests) >= self._max_calls:
             raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
         id = None if self._labelled is None else self._labelled(str(self.requests.mint()))
         return await ask(self.requests, self.caller, request, send, self._ask_timeout, id)
 
     def begin(self, key: Hashable, call: Cancellable) -> None:
-        """Enters a call that is carried out. `key` is its request's id, or a fresh object for a notification."""
+        """Registers a running call. `key` is its request's id, or a fresh object for a notification."""
         self.calls[key] = call
 
     def finish(self, key: Hashable) -> None:
-        """A call is over, whatever came of it. Raises KeyError for one that was not entered."""
+        """Removes a call that is over. Raises KeyError for one that was not registered."""
         del self.calls[key]
         if not self.calls:
             if self._idle is not None:
@@ -229,12 +229,12 @@ class Session:
             await self._idle.wait()
 
     def close_if_drained(self) -> None:
-        """Closes the client's stream where no call is in flight and none is taken any more."""
+        """Closes the client's stream if no call is in flight and none is accepted any more."""
         if not self.calls and not self.is_open:
             self.client_stream.close()
 
     def drain(self) -> None:
-        """Takes no more calls, and closes its stream as soon as none is in flight (requirement R9)."""
+        """Accepts no more calls, and closes its stream once none is in flight (requirement R9)."""
         self._advance(SessionEvent.DRAIN)
         self.close_if_drained()
 

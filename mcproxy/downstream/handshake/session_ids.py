@@ -1,6 +1,6 @@
 """Session ids that hold their session's handshake, sealed, so that a restarted gateway can open it again (R56).
 
-An id is bound to its principal and endpoint: from anyone else it is refused like one that was made up (R39). Stores
+An id is bound to its principal and endpoint; from other callers it is refused like an invented one (R39). Stores
 nothing.
 """
 
@@ -18,7 +18,7 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, Params, json_of, parse_obje
 from mcproxy.sealing import Sealer, Unsealable
 
 MAX_LENGTH: Final = 2048
-"""Characters. Servers and proxies on the way limit headers, some to 4 KiB or so."""
+"""Characters of an id: servers and proxies on the way limit headers, some to 4 KiB or so."""
 
 MAX_KEPT: Final = 16 * 1024
 """Bytes of a client's capabilities and `clientInfo` that are kept with its session, however many it sends."""
@@ -30,18 +30,18 @@ _BRIDGED_CAPABILITIES: Final = {
     "elicitation": ("form", "url"),
     "roots": ("listChanged",),
 }
-"""The client capabilities that the gateway acts on, with their members: kept where not all of them fit."""
+"""The client capabilities that the gateway uses, with their members: kept if not all of them fit."""
 
 _BRIEF: Final = 100
 """Characters of a name or version in a shortened `clientInfo`."""
 
 
 class UnknownSession(Exception):
-    """No session has this id, nor can one be opened with it. The id of another principal's session looks the same."""
+    """No session has this id, and none can be opened with it. Another principal's session looks the same."""
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """What `initialize` settled: the negotiated protocol version, the client's capabilities and its `clientInfo`."""
+    """The result of `initialize`: the negotiated protocol version, the client's capabilities and its `clientInfo`."""
 
     version: str
     capabilities: Params = msgspec.field(default_factory=dict)
@@ -49,7 +49,7 @@ class Handshake(msgspec.Struct, frozen=True):
 
 
 class SessionIdPayload(msgspec.Struct, frozen=True):
-    """What an id holds. `issued` is a Unix time in seconds; `key` is the session's secret key, in hex."""
+    """The content of an id. `issued` is a Unix time in seconds; `key` is the session's secret key, in hex."""
 
     key: str
     issued: int

@@ -1,8 +1,8 @@
 """All live handshake sessions: opening, finding, expiring and ending them, and how many there may be.
 
-Ids are sealed, so an unknown one may be that of a session from before a restart, or of one that expired; it is opened
-again, unless it had subscriptions: it would lack them. What a client ended stays ended as long as this process
-remembers: a restart forgets it, and so do many later endings.
+Ids are sealed, so an unknown id may belong to a session from before a restart, or to one that expired. Such a session
+is opened again, unless it had subscriptions, which it would lack. A session that its client ended stays ended for as
+long as this process remembers: until a restart, or until many others have ended.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from mcproxy.sealing import label_of
 from mcproxy.settings import LimitSettings
 
 SWEEPS: Final = 4
-"""How often per `session_idle` expired sessions are looked for."""
+"""Sweeps for expired sessions within `session_idle`."""
 
 _ERA: Final = Era.HANDSHAKE.value
 
 
 class TooManySessions(McpError):
-    """No more sessions may be opened, by anyone or by this principal."""
+    """No more sessions may be opened, by all callers or by this principal."""
 
     def __init__(self, whose: str, most: int, setting: str) -> None:
         sentence = f"{whose} {most} sessions are in use ({setting}); end one, or try again later"
@@ -71,10 +71,10 @@ class SessionStore:
         self._randomness = randomness
         self._live: dict[str, Session] = {}
         self._by_id: dict[str, Session] = {}
-        """The same sessions by their ids: an id is unsealed once."""
+        """The same sessions by id, so that each id is unsealed only once."""
         self._new_name = lambda: randomness(6).hex()
         self._of_account: Counter[str] = Counter()
-        """Sessions by the accounts of those that opened them."""
+        """Sessions by the account of the principal that opened them."""
         # Keys of sessions that their clients ended and that must not be opened again, kept for as long as ids last.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
@@ -87,7 +87,7 @@ class SessionStore:
         return len(self._live)
 
     def __contains__(self, id: object) -> bool:
-        """Whether the session with that id lives, whosever it is."""
+        """Whether the session with that id lives, whoever owns it."""
         return id in self._by_id
 
     def open(
@@ -127,12 +127,12 @@ class SessionStore:
         return session
 
     def adopt(self, session: Session, principal: Principal) -> None:
-        """Goes by other roles and scopes of the same principal from now on."""
+        """Takes other roles and scopes of the same principal, from now on."""
         session.authenticated_as(principal)
         self._context.audience.join(session)
 
     def update_credentials(self, session: Session, credentials: ForwardedCredentials | None) -> None:
-        """Takes over the forwarded credentials of the latest request; None changes nothing."""
+        """Takes the forwarded credentials of the latest request; None changes nothing."""
         known = session.caller.credentials
         if credentials is not None and credentials is not known and credentials != known:
             session.use_credentials(credentials)
@@ -156,7 +156,7 @@ class SessionStore:
         return session
 
     async def _tell_lists(self, session: Session) -> None:
-        """R21: tells the client of a session that was opened again to fetch the lists whose changes are announced.
+        """Tells the client of a session that was opened again to fetch the lists whose changes are announced (R21).
 
         They may have changed while there was no session to tell.
         """
@@ -198,12 +198,12 @@ class SessionStore:
         self._context.audience.leave(session)
 
     def remembered(self) -> Iterator[tuple[str, Session | None]]:
-        """Each live session by its key, and None for each that has ended."""
+        """Each live session by its key, and None for each ended one."""
         yield from self._live.items()
         yield from dict.fromkeys(self._ended).items()
 
     def leave_idle(self, label: str) -> None:
-        """Leaves the sessions without a call in flight that lived first in the process with this label."""
+        """Leaves the sessions without a call in flight that the process with this label opened."""
         for session in list(self._live.values()):
             if not session.calls and label_of(session.id) == label:
                 self.leave(session)
@@ -237,7 +237,7 @@ class SessionStore:
         self._context.metrics.streams.labels(session.transport, _ERA, session.caller.version).dec()
 
     def drain(self) -> None:
-        """Opens no new session, and drains those that live. Idempotent."""
+        """Opens no new session, and drains the live ones. Idempotent."""
         if not self._draining:
             self._draining = True
             for session in self._live.values():
@@ -249,7 +249,7 @@ class SessionStore:
             session.cut_off()
 
     def close(self) -> None:
-        """Ends all sessions as `leave` does: their ids stay good."""
+        """Ends all sessions as `leave` does: their ids stay valid."""
         for session in list(self._live.values()):
             self.leave(session)
 

@@ -84,7 +84,7 @@ class HandshakePipe:
         self.send_buffer.notify_writer()
 
     def close(self) -> None:
-        """Takes no more messages; the connection ends when those in the send buffer are written."""
+        """Accepts no more messages; the connection ends once those in the send buffer are written."""
         self.send_buffer.close()
 
     def refill(self) -> bool:
@@ -95,14 +95,14 @@ class HandshakePipe:
         return self.session is not None and self._initialized and self.session.send_changes()
 
     def end(self) -> None:
-        """The connection is gone, and with it the session, whose id its client never saw."""
+        """Ends the session with its connection: its client never saw an id."""
         self.close()
         if self.session is not None:
             self._sessions.stream_closed(self.session)
             self._sessions.leave(self.session)
 
     def adopt(self, principal: Principal) -> None:
-        """Goes by other roles and scopes of the same principal from now on."""
+        """Takes other roles and scopes of the same principal, from now on."""
         self.principal = principal
         if self.session is not None:
             self._sessions.adopt(self.session, principal)
@@ -113,7 +113,7 @@ class HandshakePipe:
             self._sessions.update_credentials(self.session, credentials)
 
     async def receive(self, incoming: Incoming) -> None:
-        """Takes a message or a batch; waits for the answer to `initialize` alone. Errors are sent to the client."""
+        """Takes a message or a batch; waits only for the answer to `initialize`. Errors are sent to the client."""
         match incoming:
             case list():
                 self._receive_batch(incoming)
@@ -122,7 +122,7 @@ class HandshakePipe:
             case _ if self.session is not None:
                 self._initialized = True
                 receive(self._context, self.session, incoming, self)
-                # lifecycle: the client was not known to be ready until now; changes of the meantime are sent now.
+                # lifecycle: only now is the client known to be ready; changes since `initialize` are sent now.
                 self.notify_writer()
             case _:
                 return

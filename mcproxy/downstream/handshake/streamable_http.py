@@ -94,7 +94,7 @@ class StreamableHttp:
         return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()
 
     async def get(self, request: http.Request, head: RequestHead) -> http.Answered:
-        """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
+        """Opens the session's listening stream, or resumes any of its streams. The newest connection wins."""
         if not head.headers.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, head)
@@ -176,15 +176,15 @@ class HandshakePost(msgspec.Struct, eq=False):
     request: http.Request
     accepted: Accepted
     batch: Batch | None = None
-    """The batch that is answered, if it is no single request."""
+    """The batch to answer; None for a single request."""
     missing: int = 1
-    """How many answers are still to come."""
+    """The number of answers that are still to come."""
     answers: list[Response | ErrorResponse] = []
     stream: ReplayStream | None = None
     events: EventStream | None = None
-    """The response, once a stream has begun."""
+    """The event stream, once begun."""
     settled: bool = False
-    """Whether no stream begins any more: the form is chosen, or the client gone."""
+    """Whether no stream can begin any more: the form is chosen, or the client gone."""
     finished: asyncio.Event | None = None
 
     def begin(self) -> None:
@@ -215,7 +215,7 @@ class HandshakePost(msgspec.Struct, eq=False):
             self.finished.set()
 
     def settle(self) -> None:
-        """Begins no stream any more."""
+        """Lets no stream begin any more."""
         self.settled = True
         self.context.stream_deadlines.discard(self)
 
@@ -223,13 +223,13 @@ class HandshakePost(msgspec.Struct, eq=False):
         self._begin_stream()
 
     async def wait_finished(self) -> None:
-        """Returns when every answer has come."""
+        """Returns once every answer has come."""
         self.finished = asyncio.Event()
         if self.missing:
             await self.finished.wait()
 
     def json_response(self) -> http.Response:
-        """The response where no stream began, once no answer is missing."""
+        """The JSON response, if no stream began and no answer is missing."""
         if not self.answers:
             # cancellation: no response follows a cancelled request.
             return http.Response(202)
@@ -246,7 +246,7 @@ class HandshakePost(msgspec.Struct, eq=False):
         return stream
 
     def _send_aside(self, message: Message) -> None:
-        """Sends on the listening stream, if any, to a client that accepts only JSON, or hung up."""
+        """Sends on the listening stream, if any, to a client that accepts only JSON or has hung up."""
         stream = self.session.client_stream
         if stream.connected:
             stream.send(message)
@@ -282,7 +282,7 @@ def _end_events(
 def _no_such_version(version: str | None) -> Refusal:
     # transports, Protocol Version Header: "invalid or unsupported ... MUST respond with 400 Bad Request".
     sentence = f"the header {VERSION} names no version that is served; supported: {', '.join(SERVED_VERSIONS)}"
-    # Headers may hold bytes that are no text.
+    # Headers may hold bytes that are no valid text.
     data = {"supported": SERVED_VERSIONS, "requested": (version or "").encode(errors="replace").decode()}
     return Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 

@@ -1,8 +1,8 @@
 """A file of the sessions that had subscriptions: a restarted gateway refuses them, so that clients subscribe anew.
 
-A session is opened again from its id alone, which cannot tell of subscriptions: a session that had some is refused
-instead (404), so that its client initializes anew and subscribes again. Where there is no file to tell from, every
-session of before this process began is refused. Holds no URI, and of a session a digest alone.
+A session is opened again from its id alone, which holds no subscriptions. A session that had some is refused instead
+(404), so that its client initializes and subscribes anew. Without the file, every session from before this process is
+refused. Holds no URI, and only a digest of each session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SubscriberJournal:
         self._earlier: frozenset[str] = frozenset()
         """Digests of sessions that subscribed before this process began."""
         self._unknown_before = 0.0
-        """When the sessions began of which nothing is known: a Unix time in seconds."""
+        """The Unix time in seconds before which it is unknown whether sessions subscribed."""
 
     def load(self, issued_after: float, now: float) -> None:
         """Reads the file, and rewrites it without sessions whose ids are too old. Unix times in seconds."""
@@ -62,20 +62,20 @@ class SubscriberJournal:
         if self._path is None:
             return
         try:
-            # Opened each time: another gateway of the same user may have rewritten it.
+            # Opened each time: another gateway of the same user may have rewritten the file.
             with open(self._path, "a", opener=_for_this_user_alone) as file:
                 file.write(f"{issued} {self._digests(key)[0]}\n")
         except OSError as error:
             self._give_up(error)
 
     def end(self, key: str) -> None:
-        """Nothing is written: that a session ended is remembered by this process alone."""
+        """Writes nothing: only this process remembers that a session ended."""
 
     def reopened(self, key: str, listener: Listener) -> None:
-        """Nothing is written: only sessions without subscriptions are opened again."""
+        """Writes nothing: only sessions without subscriptions are opened again."""
 
     def is_lost(self, key: str, issued: int) -> bool:
-        # Sessions are issued at whole seconds: one of the second in which this process began may be its own.
+        # Issue times are whole seconds: a session from the second in which this process began may be its own.
         if issued < int(self._unknown_before):
             return True
         return bool(self._earlier) and not self._earlier.isdisjoint(self._digests(key))
@@ -90,6 +90,6 @@ def _for_this_user_alone(path: str, flags: int) -> int:
 
 
 def _issued(line: str) -> float:
-    """When the id of a line's session was issued; of a line that is damaged, never."""
+    """The Unix time at which the id in a line was issued; 0 for a damaged line."""
     number, _, digest = line.partition(" ")
     return float(number) if number.isascii() and number.isdigit() and digest else 0

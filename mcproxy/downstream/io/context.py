@@ -1,4 +1,4 @@
-"""What every transport is given: the handler of calls, the audience of listeners, settings, sealer and metrics."""
+"""What each transport is given: the handler of calls, the audience of listeners, settings, sealer and metrics."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mcproxy.telemetry.metrics import Metrics
 
 
 class Subscribers(Protocol):
-    """What is known of sessions that this process does not have, by their keys (see `handshake.subscriber_journal`)."""
+    """What is known of sessions that this process does not hold, by their keys (see `handshake.subscriber_journal`)."""
 
     def add(self, key: str, issued: int) -> None:
-        """A session subscribed to a resource for the first time."""
+        """Notes that a session subscribed to a resource for the first time."""
 
     def end(self, key: str) -> None:
-        """A session has ended, and may not be opened again."""
+        """Notes that a session has ended, and may not be opened again."""
 
     def is_lost(self, key: str, issued: int) -> bool:
         """Whether a session may not be opened again: it ended, or would lack the subscriptions that it had.
@@ -38,11 +38,11 @@ class Subscribers(Protocol):
         """
 
     def reopened(self, key: str, listener: Listener) -> None:
-        """A session that this process did not have was opened again from its id."""
+        """Notes that a session which this process did not hold was opened again from its id."""
 
 
 class _NotKept:
-    """For gateways that keep nothing between runs."""
+    """For a gateway that keeps nothing between runs."""
 
     def add(self, key: str, issued: int) -> None:
         return
@@ -70,13 +70,13 @@ class TransportContext:
     sealer: Sealer
     metrics: Metrics
     exists: Callable[[str, Principal], bool]
-    """Whether an endpoint exists now, as far as that principal may see."""
+    """Whether there is an endpoint that the principal may know of."""
     tasks: TaskGroup
-    """Owns the tasks of handshake calls, which outlive the connections that they came by."""
+    """Owns the tasks of handshake calls, which outlive the connections of their requests."""
     forwarded: frozenset[str] = frozenset()
-    """Request headers, in lower case, whose values go on to upstreams (`credentials.forward`)."""
+    """Request headers, in lower case, whose values are passed to upstreams (`credentials.forward`)."""
     exchanges_tokens: bool = False
-    """Whether an upstream has callers' own tokens exchanged for its own (`oauth.grant: token_exchange`)."""
+    """Whether an upstream exchanges callers' own tokens for its own (`oauth.grant: token_exchange`)."""
     traced: bool = False
     """Whether calls are recorded as spans, so that `traceparent` is read."""
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
@@ -85,27 +85,27 @@ class TransportContext:
     """Whether messages of extensions that the gateway does not know pass between a client and an upstream."""
     subscribers: Subscribers = NOT_KEPT
     ended_streams: EndedStreams = field(init=False, default_factory=EndedStreams)
-    """Of subscriptions of the stateless era."""
+    """Ended subscription streams of the stateless era."""
     keep_alive: KeepAlive = field(init=False)
-    """Of all event streams."""
+    """The keep-alive timer of all event streams."""
     stream_deadlines: Deadlines = field(init=False)
-    """Of all POSTs that may be answered as a stream: it begins where the answer takes `stream_after` seconds."""
+    """Deadlines of POSTs: one without an answer after `stream_after` seconds is answered as a stream."""
 
     generation: object = field(init=False, default_factory=object)
-    """Another object after each reload: what was worked out from settings is valid for one of them."""
+    """Another object after each reload: values derived from settings are valid for one generation."""
 
     loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
-    """That of the transports."""
+    """The event loop of the transports."""
 
     reloaded: Wakeup = field(init=False, default_factory=Wakeup)
-    """Wakes the tasks that act on another generation."""
+    """Wakes tasks that have to act on a new generation."""
 
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
         self.stream_deadlines = Deadlines(self.proxy.stream_after)
 
     def reconfigure(self, proxy: Proxy, forwarded: frozenset[str], *, exchanges_tokens: bool = False) -> None:
-        """Goes by other settings from the next request on."""
+        """Puts other settings in force from the next request on."""
         self.proxy, self.forwarded, self.exchanges_tokens = proxy, forwarded, exchanges_tokens
         self.stream_deadlines.seconds = proxy.stream_after
         self.generation = object()

@@ -1,7 +1,7 @@
-"""Which resources and lists a client watched on a stream that ended a short while ago: they may have changed since.
+"""The resources and lists that a client watched on a stream that ended recently: they may have changed since.
 
 A client that watches one of them again missed what came between the end of that stream and the acknowledgement of the
-next, and is sent one notification (requirement R21). Keeps hashes alone, and a bounded number of them.
+next, so it is sent one notification (requirement R21). Keeps only hashes, and a bounded number of them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ class EndedStreams:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._ended: TTLCache[int, int] = TTLCache(MAX_KEPT, GAP, clock)
-        """How many streams have ended that watched it, and are not continued: several clients may say the same of
-        themselves."""
+        """By key, the number of streams that watched it, have ended and are not continued; clients may look alike."""
 
     @staticmethod
     def keys(caller: Caller, names: Iterable[str]) -> array[int]:
-        """Of the URIs and flags that a client's stream is for, in their order: eight bytes each."""
+        """The keys of the URIs and flags of a client's stream, in their order: eight bytes each."""
         info = b"" if caller.info is None else bytes(caller.info)
         client = caller.principal.name, caller.endpoint, info
         return array("q", [hash((client, name)) for name in names])
 
     def note(self, keys: array[int]) -> None:
-        """A stream that watched these has ended."""
+        """Notes that a stream that watched these has ended."""
         for key in keys:
             self._ended[key] = self._ended.get(key, 0) + 1
 
     def missed(self, key: int) -> bool:
-        """Whether a client's stream that watched this ended, and none has continued it. Asked once by each stream."""
+        """Whether a client's stream that watched this ended without a successor. Each new stream asks once."""
         left = self._ended.pop(key, 0) - 1
         if left > 0:
             self._ended[key] = left

@@ -1,7 +1,7 @@
-"""An SSE response as it is written: flushed once per turn of the loop, kept alive, ended with its send buffer.
+"""An SSE response while it is written: flushed once per turn of the loop, kept alive, ended with its send buffer.
 
-While a client does not keep up nothing is taken out of the buffer, so that changes coalesce (requirement R23). Knows
-nothing of what an event says.
+While a client does not keep up, nothing is taken out of the buffer, so that changes coalesce (requirement R23). Knows
+nothing of events' contents.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mcproxy.protocol.sse import KEEP_ALIVE
 _HEADERS: Final = {
     "Content-Type": EVENTS,
     "Cache-Control": "no-store",
-    # nginx and its like hold a response back until a buffer is full, unless told (requirement R59).
+    # nginx and its like hold a response back until a buffer is full, unless told not to (requirement R59).
     "X-Accel-Buffering": "no",
 }
 
 
 class EventStream:
-    """The response to one request, begun; it lasts until its buffer is drained, or the client is gone.
+    """The response to one request; it lasts until its buffer is drained, or the client is gone.
 
     `on_end` is called once, after the last write.
     """
@@ -71,7 +71,7 @@ class EventStream:
         self._schedule()
 
     async def wait_ended(self) -> http.Streamed:
-        """Returns after the last write; at most one may wait. Where that is cancelled, the connection is reset."""
+        """Returns after the last write; only one task may wait. Cancelling it resets the connection."""
         if not self._ended:
             self._waiter = self._loop.create_future()
             try:
@@ -83,7 +83,7 @@ class EventStream:
         return http.Streamed()
 
     def keep_alive(self) -> None:
-        # A client that does not read what is there has no use for more.
+        # A client that does not read what is there needs no keep-alive.
         if not (self._chunks.full or self._ended):
             self.written = self._loop.time()
             self._chunks.write(KEEP_ALIVE)

@@ -1,4 +1,4 @@
-"""Bytes from a client to messages, single or in a batch, and the era that they speak. Answers nothing."""
+"""Bytes from a client to messages, single or batched, and the era that they speak. Answers nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Incoming = Message | Batch
 
 
 def read_inbound(data: bytes) -> Incoming:
-    """Raises InvalidMessage; but an answer that is malformed is an error, which settles the request at once."""
+    """The messages.
+
+    Raises InvalidMessage; a malformed answer becomes an error instead, which settles its request at once.
+    """
     try:
         if data[:1] == b"{":
             return parse_message(data)
@@ -42,7 +45,7 @@ def read_inbound(data: bytes) -> Incoming:
 
 
 def is_initialize(incoming: Incoming) -> bool:
-    """Whether it is the request that opens a session of the handshake era."""
+    """Whether it is the request that opens a handshake session."""
     return isinstance(incoming, Request) and incoming.method in _OPENING
 
 

@@ -11,21 +11,21 @@ from contextvars import Context
 from typing import Final, Protocol
 
 ROUNDS: Final = 16
-"""How often per interval idle streams are looked for."""
+"""Checks for idle streams within an interval."""
 BATCH: Final = 100
-"""Streams that are written to before other callbacks of the loop get their turn."""
+"""Streams that are written to before other callbacks of the loop get a turn."""
 
 
 class IdleStream(Protocol):
     written: float
-    """When something was last written, by the clock of the loop."""
+    """The time of the last write, by the clock of the loop."""
 
     def keep_alive(self) -> None:
-        """Writes a comment that readers skip."""
+        """Writes an SSE comment, which readers skip."""
 
 
 class KeepAlive:
-    """`interval` returns the seconds that a stream may be idle, as configured now; none is idle for longer."""
+    """`interval` returns the configured seconds that a stream may be idle at most."""
 
     def __init__(self, interval: Callable[[], float]) -> None:
         self._interval = interval
@@ -52,12 +52,12 @@ class KeepAlive:
 
     def _look(self) -> None:
         self._set_timer()
-        # Those that would be idle for too long by the next round.
+        # Streams that would be idle for too long by the next round.
         since = asyncio.get_running_loop().time() - self._interval() * (1 - 1 / ROUNDS)
         self._write([stream for stream in self._streams if stream.written <= since])
 
     def _write(self, due: list[IdleStream]) -> None:
-        """One batch now, the rest in the next turns of the loop."""
+        """Writes to one batch now, and to the rest in the next turns of the loop."""
         for stream in due[:BATCH]:
             if stream in self._streams:
                 stream.keep_alive()

@@ -1,8 +1,8 @@
-"""The event streams that tell clients of changes: how many each principal keeps open, and whether it still may.
+"""The event streams that tell clients of changes: how many each principal has open, and whether it still may.
 
-A stream outlasts the request that opened it, so that its credentials are judged again after each reload and when they
-expire; a stream that would be refused now is ended (R54, R38). Streams that answer a call are not among them: calls
-have limits of their own.
+A stream outlasts the request that opened it, so its credentials are judged again after each reload and when they
+expire; a stream that would be refused now is ended (R54, R38). Streams that answer a call are not counted: calls have
+limits of their own.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from mcproxy.downstream.io.responses import Refusal
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 JUDGED_AT_ONCE: Final = 100
-"""Streams that are judged before other tasks of the loop get their turn."""
+"""Streams that are judged before other tasks of the loop get a turn."""
 RETRY: Final = 10.0
-"""Seconds until a stream is judged again whose principal cannot be found out at present."""
+"""Seconds until a stream is judged again whose principal cannot be determined now."""
 
 IdentifyAgain = Callable[[], Awaitable[Identified]]
-"""Judges the credentials of a stream's request once more. Raises Refusal."""
+"""Judges the credentials of a stream's request again. Raises Refusal."""
 
 
 class TooManyStreams(McpError):
-    """All callers, or this one, already have `most` streams open."""
+    """All callers together, or this one, already have `most` streams open."""
 
     def __init__(self, whose: str, most: int, setting: str) -> None:
         sentence = f"{whose} {most} event streams are in use (limits.{setting}); end one, or try again later"
@@ -41,7 +41,7 @@ class TooManyStreams(McpError):
 
 
 class OpenStream:
-    """One of them. `end` ends it as its transport does; `adopt` takes over the principal's present roles and scopes.
+    """One open stream. `end` ends it as its transport does; `adopt` takes the principal's present roles and scopes.
 
     Without `adopt`, a stream whose principal has other roles is ended too: its client opens another.
     """
@@ -68,14 +68,14 @@ class OpenStream:
         return self._open is not None
 
     def close(self) -> None:
-        """Counts it no more. Idempotent."""
+        """Counts the stream no more. Idempotent."""
         if self._open is not None:
             self._open.discard(self)
             self._open = None
             self.judge_in(None)
 
     def judge_in(self, seconds: float | None) -> None:
-        """Has it judged again after so many seconds, or (None) not before a reload."""
+        """Has the stream judged again after so many seconds, or (None) only after a reload."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -93,9 +93,9 @@ class OpenStreams:
         self._wall = wall
         self._streams: set[OpenStream] = set()
         self._of_account: Counter[str] = Counter()
-        """By the accounts of principals."""
+        """Streams by the account of their principal."""
         self._anonymous = 0
-        """Those of all callers without authentication."""
+        """Streams of all callers without authentication."""
         self._none_open = asyncio.Event()
 
     def open(
@@ -105,7 +105,7 @@ class OpenStreams:
         end: Callable[[], None],
         adopt: Callable[[Principal], None] | None = None,
     ) -> OpenStream:
-        """Counts one more, until it is closed. Raises TooManyStreams."""
+        """Counts a stream until it is closed. Raises TooManyStreams."""
         self._check_room(identified.principal)
         self._of_account[identified.principal.account] += 1
         self._anonymous += identified.principal.name == ANONYMOUS.name
@@ -122,7 +122,7 @@ class OpenStreams:
             raise TooManyStreams("all your", limits.max_streams_per_principal, "max_streams_per_principal")
 
     def discard(self, stream: OpenStream) -> None:
-        """For `OpenStream.close`."""
+        """Used by `OpenStream.close`."""
         self._streams.discard(stream)
         principal = stream.identified.principal
         self._of_account[principal.account] -= 1
@@ -151,7 +151,7 @@ class OpenStreams:
                     await anyio.lowlevel.checkpoint()
 
     def judge_soon(self, stream: OpenStream) -> None:
-        """For the timer of a stream."""
+        """Used by the timer of a stream."""
         self._context.tasks.start_soon(self._judge, stream)
 
     async def _judge(self, stream: OpenStream) -> None:

@@ -1,8 +1,8 @@
 """Changes that wait to be sent to one client: a set, so that repeated changes coalesce (requirement R23).
 
-Notices are no changes of state; they are sent in order, and the oldest are dropped first. A resource update with large
-`params` is sent without them; a large task update is dropped, since the client can ask for the task. Sends nothing
-itself.
+Notices are no changes of state; they are sent in order, and when there are too many the oldest are dropped. A resource
+update with large `params` is sent without them; a large task update is dropped, since the client can ask for the task.
+Sends nothing itself.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ BATCH: Final = 64
 """Notifications that are taken at a time: few enough to fit into a send buffer."""
 
 _SHARE: Final = 16
-"""The share of `max_queued_bytes` that may wait while a client has no stream open, as most have not."""
+"""The share of `max_queued_bytes` that may wait for a client without an open stream, as most clients are."""
 
 StateChange = ListChanged | ResourceUpdated | TaskChanged
 """Changes of which only the latest matters."""
 
 _LIST_OF: Final = {kind.changed: kind for kind in Kind}
-"""The kind that stands for each notification: resources and their templates are two lists with one."""
+"""The kind of list for each notification: resources and templates are two lists with one notification."""
 
 
 class PendingChanges:
-    """The pending changes of one client, at most as many as it may have subscriptions and tasks."""
+    """The pending changes of one client; at most as many as it may have subscriptions and tasks."""
 
     __slots__ = ("_changes", "_limits", "_max_params", "_most", "_notices")
 
     def __init__(self, limits: LimitSettings) -> None:
         self._most = limits.max_subscriptions_per_session + limits.max_tasks_per_session + len(Kind)
         self._changes: dict[str | ListChanged | TaskChanged, StateChange] = {}
-        """An update by its URI, whose hash is cached; the others by themselves."""
+        """Changes by key: an update by its URI, whose hash is cached; other changes by themselves."""
         self._max_params = limits.max_queued_bytes // _SHARE // self._most
         """Bytes of `params` that an update may carry."""
         self._notices: BoundedQueue[Notice] | None = None
@@ -48,8 +48,8 @@ class PendingChanges:
         return len(self._changes) + len(self._notices or ())
 
     def note(self, change: Change) -> None:
-        """Adds a change; it replaces one of the same resource, list or task. Over the limit the first goes."""
-        # An update may concern thousands, and `match` takes several times as long.
+        """Adds a change; it replaces one of the same resource, list or task. Beyond the limit the oldest goes."""
+        # An update may go to thousands of clients, and `match` takes several times as long.
         if isinstance(change, ResourceUpdated):
             self._changes[change.uri] = change if change.size <= self._max_params else ResourceUpdated(change.uri)
         elif isinstance(change, ListChanged):
@@ -65,7 +65,7 @@ class PendingChanges:
             del self._changes[next(iter(self._changes))]
 
     def take(self) -> list[Change]:
-        """The next of them, at most BATCH, removed."""
+        """Removes and returns the next changes, at most BATCH."""
         if self._notices is None and len(self._changes) <= BATCH:
             changes: list[Change] = list(self._changes.values())
             self._changes.clear()
@@ -82,12 +82,12 @@ class PendingChanges:
 
 
 def encoded(change: Change) -> bytes:
-    """The notification that tells of a change."""
+    """The encoded notification of a change."""
     return change.notification if isinstance(change, ResourceUpdated) else encode(as_notification(change))
 
 
 def as_notification(change: Change) -> Notification:
-    """The notification that tells of a change, in the hearer's own names."""
+    """The notification of a change, in its hearer's own names."""
     match change:
         case ListChanged(kind=kind):
             return Notification(kind.changed, {})

@@ -1,8 +1,8 @@
 """The head of an HTTP request, read, routed and identified: kept while the requests of its connection repeat it.
 
-A `RequestHead` is valid for the settings that it was made under (`TransportContext.generation`), while the identity in
-it stands (`Identify.vouches`): `front.app` alone decides that. Nothing in it depends on anything else, but for the two
-members that remember the last body with this head; each says what it must be compared with.
+A `RequestHead` is valid for the settings that it was made under (`TransportContext.generation`), and while the identity
+in it stands (`Identify.vouches`); only `front.app` checks that. It depends on nothing else, except that two members
+remember the last body with this head; each says what it must be compared with.
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ _VARYING: Final = frozenset(
         "forwarded",
     }
 )
-"""Fields that differ from request to request, of one client or of those behind one proxy. Nothing is read of the last
-four, unless settings name them."""
+"""Fields that differ between requests of one client, or of clients behind one proxy.
+
+The last four are not read, unless settings name them.
+"""
 
 
 class RequestHeaders(msgspec.Struct, frozen=True):
     """The header fields that every request is judged by."""
 
     content_type: str
-    """The media type alone, in lower case; empty where the field is missing."""
+    """The media type without parameters, in lower case; empty if the field is missing."""
     encoding: str
     """The content coding of the body."""
     is_readable: bool
     """Whether the body is JSON without a content coding."""
     accepted: Accepted
     version: str | None
-    """The protocol version; several, joined, where the field came more than once."""
+    """The protocol version; joined, if the field came more than once."""
     is_stateless: bool
     """Whether the version is one of the stateless era."""
     fits_sessions: bool
@@ -68,28 +70,28 @@ class RequestHeaders(msgspec.Struct, frozen=True):
 
 
 class ClientIntroduction(msgspec.Struct, frozen=True, eq=False):
-    """What a stateless client said of itself in the `_meta` of its last request with this head."""
+    """A stateless client's own description in the `_meta` of its last request with this head."""
 
     said: Raw
-    """That `_meta`: valid for a request whose `_meta` has the same bytes."""
+    """That `_meta`: the introduction is valid for a request whose `_meta` has the same bytes."""
     caller: Caller
-    """Without forwarded credentials."""
+    """The caller, without forwarded credentials."""
     meta: Raw | None
-    """The other members of the `_meta`, which go on to the upstream."""
+    """The other members of the `_meta`, which are passed to the upstream."""
     progress_token: RequestId | None
 
 
 class HeaderAgreement(msgspec.Struct, frozen=True, eq=False):
-    """The last body that the standard headers agreed with: valid for the same headers, version, method and subject."""
+    """The last body that the standard headers agreed with: valid for equal headers, version, method and subject."""
 
     said: tuple[str | None, str | None]
-    """The headers that mirror the body, but for the version: METHOD_FIELD and NAME_FIELD."""
+    """The headers that mirror the body, without the version: METHOD_FIELD and NAME_FIELD."""
     version: str
     row: Method
     subject: Raw | None
-    """As the body had it; None where it had none, which is checked each time."""
+    """The subject in the body; None if it had none, which is checked each time."""
     tool: str | None
-    """The subject, decoded, where it is a tool."""
+    """The decoded subject, if it is a tool."""
 
 
 class RequestHead(msgspec.Struct, eq=False):
@@ -97,25 +99,25 @@ class RequestHead(msgspec.Struct, eq=False):
 
     handler: HeadHandler
     endpoint: str
-    """The one in its path; whether it exists is asked with each request."""
+    """The endpoint in its path; whether that exists is checked with each request."""
     headers: RequestHeaders
     cors: Mapping[str, str]
     """Header fields of every response."""
     identified: Identified
     principal: Principal
     identify_again: Callable[[http.Request], IdentifyAgain]
-    """Makes of the request what a stream is judged by again, when the request itself is gone."""
+    """Keeps a request's credentials, by which its stream is judged again when the request is gone."""
     credentials: ForwardedCredentials | None
     introduction: ClientIntroduction | None = None
     agreement: HeaderAgreement | None = None
 
 
 HeadHandler = Callable[[http.Request, RequestHead], Awaitable[http.Answered]]
-"""Answers a request of a known principal."""
+"""Answers a request of an identified principal."""
 
 
 def read_headers(fields: http.Headers) -> RequestHeaders:
-    """The fields of a request head that all requests are judged by, read once for each head."""
+    """The fields that all requests are judged by, read once for each head."""
     version = fields.joined(VERSION_FIELD)
     content_type = fields.get("content-type", "").partition(";")[0].strip().lower()
     encoding = fields.get("content-encoding", "identity").lower()
@@ -131,7 +133,7 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
 
 
 def varying_fields(fields: http.Headers, own: Collection[str]) -> frozenset[str]:
-    """The fields of a request that a `RequestHead` does not depend on. `own`: those that the settings make use of."""
+    """The fields of a request that a `RequestHead` does not depend on. `own` are those that the settings use."""
     names = (name for name in fields if name in _VARYING or name.startswith(_PARAMETERS))
     return frozenset(names).difference(own)
 

@@ -34,7 +34,7 @@ class Refusal(Exception):
         headers: Mapping[str, str] | None = None,
         id: RequestId | None = None,
     ) -> None:
-        """`id` is that of the message in the body, where it could be read."""
+        """`id` is that of the message in the body, if it could be read."""
         super().__init__(sentence)
         self.id = id
         self.status = status
@@ -55,7 +55,7 @@ def error(
 
 
 def failure(reason: McpError, id: RequestId | None) -> http.Response:
-    """The response to a request that could be read, and is answered with our own error."""
+    """The response to a request that was read, and is answered with an error of ours."""
     return error(503 if reason.reason is Reason.UNAVAILABLE else 200, reason, id)
 
 
@@ -73,7 +73,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 @lru_cache(256)
 def read_accept(header: str | None) -> Accepted:
-    """No header admits everything."""
+    """The accepted media types; without the header, all."""
     ranges = {"*/*"} if header is None or not header.strip() else set(filter(None, map(_range, header.split(","))))
     anything = "*/*" in ranges
     return Accepted(
@@ -82,7 +82,7 @@ def read_accept(header: str | None) -> Accepted:
 
 
 def check_accept(accepted: Accepted) -> None:
-    """Raises Refusal where a POST may be answered in neither form."""
+    """Raises Refusal if a POST may be answered neither as JSON nor as SSE."""
     if not (accepted.json or accepted.events):
         raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
 

@@ -1,7 +1,7 @@
 """Frames on their way to one connection: senders never wait, and one writer takes all that is there.
 
-Bounded (requirement R23): a droppable frame is dropped when the buffer is full; any other ends the connection, since a
-client that does not keep up is disconnected. Knows nothing of what a frame says.
+Bounded (requirement R23): when the buffer is full, a droppable frame is dropped; any other ends the connection, since a
+client that does not keep up is disconnected. Knows nothing of frames' contents.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class SendBuffer:
         self.on_ready: Callable[[], None] = _do_nothing
         self.refill: Callable[[], bool] = _add_nothing
         self.may_have_more = False
-        """Whether there may be something to take after what was taken last."""
+        """Whether there may be more frames after those taken last."""
         self._limits = limits
         self._frames: list[bytes] = []
         self._size = 0
         self.closed = False
-        """Whether it takes no more."""
+        """Whether it accepts no more frames."""
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -40,10 +40,13 @@ class SendBuffer:
         return self.closed and not self._frames
 
     def put(self, frame: bytes, *, droppable: bool = False) -> None:
-        """Adds a frame. Where it has no room, a droppable one is dropped; any other ends the connection: `discard`."""
+        """Adds a frame.
+
+        If there is no room, a droppable frame is dropped; any other ends the connection (`discard`).
+        """
         if self.closed:
             return
-        # One frame always fits: how large a message may be is decided where it comes in.
+        # A single frame always fits: the size of messages is limited where they arrive.
         first = not self._frames
         if not (first or self._has_room(frame)):
             if not droppable:
@@ -51,18 +54,18 @@ class SendBuffer:
             return
         self._frames.append(frame)
         self._size += len(frame)
-        # The writer was notified of those before.
+        # The writer was notified of earlier frames.
         if first:
             self.on_ready()
 
     def restore(self, frames: list[bytes]) -> None:
-        """Puts frames that are bounded elsewhere: the events of a stream that is resumed."""
+        """Adds frames whose number is limited elsewhere: the events of a stream that is resumed."""
         self._frames += frames
         self._size += sum(map(len, frames))
         self.notify_writer()
 
     def close(self) -> None:
-        """Takes no more; frames in it can still be taken."""
+        """Accepts no more frames; those in it can still be taken."""
         self.closed = True
         self.notify_writer()
 
@@ -72,11 +75,11 @@ class SendBuffer:
         self.close()
 
     def notify_writer(self) -> None:
-        """Has the writer look: `refill` may have something to put."""
+        """Wakes the writer: `refill` may have frames to add."""
         self.on_ready()
 
     def take(self) -> bytes:
-        """All frames at once."""
+        """Removes and returns all frames."""
         self.may_have_more = bool(self._frames) or (not self.closed and self.refill())
         taken = b"".join(self._frames)
         self._frames.clear()
