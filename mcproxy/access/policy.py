@@ -284,7 +284,7 @@ def _compiled(policy: settings.PolicySettings, role: str, matcher: Matcher) -> I
                 {kind: (matcher if kind in URI_KINDS else _match)(globs[kind]) for kind in Kind},
                 rule.read_only,
                 rule.destructive,
-                {argument: _compile(condition) for argument, condition in rule.arguments.items()},
+                {name: _compile(condition, denies=effect == "deny") for name, condition in rule.arguments.items()},
                 rule.approve,
             )
 
@@ -296,9 +296,9 @@ def _match(globs: tuple[str, ...]) -> Match:
     return re.compile("|".join(map(fnmatch.translate, globs))).match
 
 
-def _compile(condition: settings.Condition) -> Test:
-    """One test for all parts of a condition."""
-    tests = list(_tests(condition))
+def _compile(condition: settings.Condition, *, denies: bool) -> Test:
+    """One test for all parts of a condition, of a rule that `denies` or of one that allows."""
+    tests = list(_tests(condition, denies=denies))
     if len(tests) == 1:
         return tests[0]
 
@@ -311,13 +311,14 @@ def _compile(condition: settings.Condition) -> Test:
     return test
 
 
-def _tests(condition: settings.Condition) -> Iterator[Test]:
+def _tests(condition: settings.Condition, *, denies: bool) -> Iterator[Test]:
     if condition.equals is not None:
         yield _one_of([condition.equals])
     if condition.one_of is not None:
         yield _one_of(condition.one_of)
     if condition.matches is not None:
-        yield _matching(condition.matches)
+        # A line break must not lead past a denial: there `.` matches it too.
+        yield _matching(condition.matches, across_lines=denies)
     if condition.at_most is not None:
         yield _at_most(condition.at_most)
 
@@ -344,8 +345,10 @@ def _json_type(value: object) -> type | None:
     return float if isinstance(value, _NUMBERS) else str if isinstance(value, str) else None
 
 
-def _matching(pattern: str) -> Test:
-    compiled = re2.compile(pattern)
+def _matching(pattern: str, *, across_lines: bool) -> Test:
+    options = re2.Options()
+    options.dot_nl = across_lines
+    compiled = re2.compile(pattern, options)
 
     def test(value: object) -> Holds:
         if not isinstance(value, str) or len(value) > MAX_TEXT:

@@ -190,6 +190,15 @@ def test_what_a_condition_cannot_judge_is_not_allowed_and_is_denied(condition: d
     assert not allowed(of_everyone("allow", deny=[{"arguments": {"a": condition}}]), tool("x"), {"a": value})
 
 
+@pytest.mark.parametrize("value", ["rm -rf /", "ls\nrm -rf /", "rm -rf /\n", "\r\nrm -rf /"])
+def test_a_line_break_leads_neither_past_a_denial_nor_into_what_is_allowed(value: str) -> None:
+    deny = of_everyone("allow", deny=[{"arguments": {"command": {"matches": ".*rm -rf.*"}}}])
+    assert not allowed(deny, tool("x"), {"command": value})
+    allow = of_everyone(allow=[{"arguments": {"command": {"matches": "ls.*"}}}])
+    assert not allowed(allow, tool("x"), {"command": value})
+    assert allowed(allow, tool("x"), {"command": "ls -l"})
+
+
 def test_a_text_that_is_too_long_is_not_matched() -> None:
     rules = of_everyone(allow=[{"arguments": {"a": {"matches": "a*"}}}])
     assert allowed(rules, tool("x"), {"a": "a" * 4096})

@@ -87,7 +87,10 @@ class Condition(Section):
     one_of: tuple[Scalar, ...] | None = None
     """One of these values."""
     matches: Annotated[str, Field(max_length=MAX_PATTERN), AfterValidator(_check_pattern)] | None = None
-    """A text of at most 4096 characters that this regular expression (RE2) matches as a whole."""
+    """A text of at most 4096 characters that this regular expression (RE2) matches as a whole.
+
+    In a rule that denies, `.` matches a line break too.
+    """
     at_most: float | None = None
     """A number that is no larger."""
 
