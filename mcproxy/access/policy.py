@@ -7,11 +7,12 @@ decisions are cached, so that a decision does not cost more where there are more
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import re2
@@ -326,13 +327,25 @@ def _tests(condition: settings.Condition, *, denies: bool) -> Iterator[Test]:
 def _one_of(values: Iterable[settings.Scalar]) -> Test:
     wanted = {(_json_type(value), value) for value in values}
     types = {type for type, _ in wanted}
+    rounded = {_rounded(value) for type, value in wanted if type is float}
 
     def test(value: object) -> Holds:
         # Servers coerce: "true", 1 and " 7 " may be true and 7 to them. What has another type cannot be told apart.
         type = _json_type(value)
-        return _holds((type, value) in wanted) if type in types else _UNCLEAR
+        if (type, value) in wanted:
+            return _YES
+        # Nor can integers that are one and the same float: to many servers they are equal.
+        return _UNCLEAR if type not in types or (type is float and _rounded(value) in rounded) else _NO
 
     return test
+
+
+def _rounded(number: Any) -> float:
+    """A number as servers read it that have floats alone (RFC 8259, section 6)."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _json_type(value: object) -> type | None:

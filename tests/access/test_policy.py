@@ -150,6 +150,7 @@ def test_a_tool_that_says_nothing_counts_as_destructive() -> None:
     [
         ({"equals": 1}, [1, 1.0], [2, 1.5]),
         ({"equals": True}, [True], [False]),
+        ({"equals": 2**53 - 1}, [2**53 - 1], [2**53 - 2, -(2**53) + 1, 10**400]),
         ({"one_of": ["a", "b"]}, ["a", "b"], ["c", ""]),
         ({"one_of": ["a", 1]}, ["a", 1], ["1", 2]),
         ({"matches": "[a-z]+"}, ["abc"], ["abc1", "", "ABC", "abc\n"]),
@@ -183,6 +184,9 @@ def test_conditions_on_an_argument(condition: dict[str, Any], yes: list[object],
         ({"one_of": ["a", "b"]}, ["a"]),
         ({"one_of": [1, 2]}, {"a": 1}),
         ({"one_of": [1, True]}, "1"),
+        ({"equals": 1234567890123456789}, 1234567890123456788),
+        ({"one_of": ["a", 2**53]}, 2**53 + 1),
+        ({"equals": 10**400}, 10**401),
     ],
 )
 def test_what_a_condition_cannot_judge_is_not_allowed_and_is_denied(condition: dict[str, Any], value: object) -> None:
