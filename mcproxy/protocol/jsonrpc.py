@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from mcproxy.protocol.json.bounds import MANY_QUOTES, TooMany, counted_members, has_more, parse_array
+from mcproxy.protocol.json.bounds import LONG, CountedKey, TooMany, decode_counted, parse_array, uncounted
 from mcproxy.protocol.json.malformed import fault, is_json, legible_id, reads_as_call, reason_of
 
 RequestId = int | str
@@ -133,14 +133,17 @@ class _Error(msgspec.Struct):
     data: Raw | UnsetType = UNSET
 
 
-class _Plain(msgspec.Struct):
+_Key = TypeVar("_Key", str, CountedKey)
+
+
+class _Plain(msgspec.Struct, Generic[_Key]):
     """A well-formed message, decoded at once: results are what is large."""
 
     jsonrpc: Literal["2.0"]
     id: RequestId | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
-    params: Params | UnsetType | None = UNSET
-    result: Params | UnsetType = UNSET
+    params: dict[_Key, Raw] | UnsetType | None = UNSET
+    result: dict[_Key, Raw] | UnsetType = UNSET
     error: _Error | UnsetType = UNSET
 
 
@@ -158,7 +161,7 @@ class _Envelope(msgspec.Struct):
 _ANSWER: Final = Resemblance.ANSWER
 _REQUEST: Final = Resemblance.REQUEST
 
-_plain = msgspec.json.Decoder(_Plain)
+_plain = msgspec.json.Decoder(_Plain[str])
 _envelope = msgspec.json.Decoder(_Envelope)
 _object = msgspec.json.Decoder(Params)
 _id = msgspec.json.Decoder(RequestId)
@@ -174,10 +177,8 @@ def parse_message(data: bytes | Raw) -> Message:
         text = data if isinstance(data, bytes) else bytes(data)
         if not text.isascii():
             text.decode()
-        if len(text) > MANY_QUOTES and has_more(text, b'"', MANY_QUOTES):
-            return _read_closely(text)
-        plain = _plain.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        plain = _read_counted(text) if len(text) > LONG else _plain.decode(text)
+    except (TooMany, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _read_closely(data)
     id, method = plain.id, plain.method
     if len(text) > _MANY_MEMBERS_AT:
@@ -192,7 +193,21 @@ def parse_message(data: bytes | Raw) -> Message:
     return _read_closely(data)
 
 
-def _check_members(plain: _Plain) -> None:
+def _read_counted(text: bytes) -> _Plain[str]:
+    """A long message, as `_plain` decodes it. Raises TooMany, MsgspecError or RecursionError."""
+    counted = decode_counted(text, _Plain[CountedKey], MAX_MEMBERS)
+    params, result = counted.params, counted.result
+    return _Plain(
+        counted.jsonrpc,
+        counted.id,
+        counted.method,
+        uncounted(params) if isinstance(params, dict) else params,
+        uncounted(result) if isinstance(result, dict) else result,
+        counted.error,
+    )
+
+
+def _check_members(plain: _Plain[str]) -> None:
     """Raises InvalidMessage where the message has more than MAX_MEMBERS members below its first level."""
     for name, members in (("params", plain.params), ("result", plain.result)):
         if isinstance(members, dict) and len(members) > MAX_MEMBERS:
@@ -202,7 +217,7 @@ def _check_members(plain: _Plain) -> None:
 
 
 def _read_closely(data: bytes | Raw) -> Message:
-    """As `parse_message`, member by member: for a malformed member, an error, and very many quotes."""
+    """As `parse_message`, member by member: for a malformed member, an error, and too many members."""
     try:
         bytes(data).decode()
         envelope = _envelope.decode(data)
@@ -446,8 +461,8 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
 
 def _members(data: bytes | Raw) -> Params:
     """Raises TooMany, MsgspecError or RecursionError. One member too many costs no more than MAX_MEMBERS do."""
-    if len(data) > MANY_QUOTES and has_more(text := bytes(data), b'"', MANY_QUOTES):
-        return counted_members(text, MAX_MEMBERS)
+    if len(data) > LONG:
+        return uncounted(decode_counted(data, dict[CountedKey, Raw], MAX_MEMBERS))
     members = _object.decode(data)
     if len(members) > MAX_MEMBERS:
         raise TooMany(f"has more than {MAX_MEMBERS} members")

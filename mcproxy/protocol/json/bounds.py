@@ -1,6 +1,7 @@
 """Limits on how many members a JSON object and how many items an array may have, counted before they are kept.
 
-One too many costs no more than the limit does: the decoder stops there.
+One too many costs no more than the limit does: the decoder stops there. What is counted is what the limit is for: to
+count quotes among the bytes took as long as to decode them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-MANY_QUOTES: Final = 40_000
-"""Quotes of a text whose objects may take long to read: their members are counted as they are read."""
+LONG: Final = 40_000
+"""Bytes of a text whose objects may take long to read: their members are counted as they are read."""
 _MANY_COMMAS: Final = 20_000
-"""Commas, likewise, of a text whose arrays may take long to read."""
+"""Commas of a text whose arrays may take long to read: their items are counted as they are read."""
 _FEW: Final = 64
 """Bytes that are found one by one before the rest is counted; fewer than either number."""
 
@@ -30,7 +31,7 @@ class TooMany(Exception):
 def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
     """The items of a JSON array. Raises TooMany where there are more than `most`, else MsgspecError, RecursionError."""
     text = bytes(data) if len(data) > _MANY_COMMAS else b""
-    if has_more(text, b",", _MANY_COMMAS):
+    if _has_more(text, b",", _MANY_COMMAS):
         _count_items(text, most)
     items = _batch.decode(data)
     if len(items) > most:
@@ -38,7 +39,7 @@ def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
     return items
 
 
-class _Key:
+class CountedKey:
     """A key that is counted as it is read."""
 
     __slots__ = ("text",)
@@ -66,13 +67,17 @@ def _counting(make: Callable[[object], _T], most: int, what: str) -> Callable[[t
     return convert
 
 
-def counted_members(text: bytes, most: int) -> dict[str, Raw]:
-    """The first level of an object with many quotes. Raises TooMany, MsgspecError or RecursionError."""
-    found = _decoded(text, dict[_Key, Raw], _counting(lambda value: _Key(str(value)), most, "members"))
-    return {key.text: value for key, value in found.items()}
+def decode_counted(text: bytes | Raw, type: type[_T], most: int) -> _T:
+    """A `type` whose objects have CountedKey for their keys. Raises TooMany, MsgspecError or RecursionError."""
+    return _decoded(text, type, _counting(lambda key: CountedKey(str(key)), most, "members"))
 
 
-def has_more(text: bytes, byte: bytes, most: int) -> bool:
+def uncounted(members: dict[CountedKey, Raw]) -> dict[str, Raw]:
+    """The members by their names."""
+    return {key.text: value for key, value in members.items()}
+
+
+def _has_more(text: bytes, byte: bytes, most: int) -> bool:
     """Whether a byte occurs more than `most` times."""
     # To find a byte is twenty times as fast as to count it: of large texts most are one string of Base64.
     at = -1
@@ -87,7 +92,7 @@ def _count_items(text: bytes, most: int) -> None:
     _decoded(text, list[_Item], _counting(lambda value: _Item(), most, "items"))
 
 
-def _decoded(text: bytes, type: type[_T], hook: Callable[[type, object], object]) -> _T:
+def _decoded(text: bytes | Raw, type: type[_T], hook: Callable[[type, object], object]) -> _T:
     """Raises what `hook` raises, which the decoder wraps."""
     try:
         return msgspec.json.decode(text, type=type, dec_hook=hook)
