@@ -181,7 +181,7 @@ class PendingRequests:
             return None
         pending = self._pending.get(id)
         if pending is None:
-            id = _as_minted(id)
+            id = as_minted(id)
             pending = self._pending.get(id)
         if pending is not None:
             pending.settle(answer)
@@ -212,7 +212,7 @@ class PendingRequests:
         token = parse_id(params.get(META_PROGRESS_TOKEN, b""))
         if token is None:
             return False
-        pending = self._pending.get(token) or self._pending.get(_as_minted(token))
+        pending = self._pending.get(token) or self._pending.get(as_minted(token))
         if pending is None or pending.notify is None or pending.answer is not None:
             return False
         pending.heard = self._loop.time()
@@ -255,7 +255,7 @@ class PendingRequests:
         self._wake_by(min((pending.deadline for pending in self._pending.values()), default=math.inf))
 
 
-def _as_minted(id: RequestId) -> RequestId:
+def as_minted(id: RequestId) -> RequestId:
     """The number that a text of digits spells: some peers send ids back as texts, which SDKs of old take too."""
     return int(id) if isinstance(id, str) and id.isdecimal() and len(id) <= _DIGITS else id
 

@@ -23,7 +23,10 @@ class InputRequest(msgspec.Struct, frozen=True):
 
 
 class Client(Protocol):
-    """The way back to the client that made a call, for as long as the call lasts."""
+    """The way back to the client that made a call, for as long as the call lasts.
+
+    Where it became a task (2025-11-25), `notify` goes on until that is over.
+    """
 
     def notify(self, method: str, params: Params) -> None:
         """Sends a progress or log message ahead of the result. Never blocks.
@@ -86,7 +89,7 @@ class ResourceUpdated:
 class Notice:
     """A notification that is no change of state: passed on once, in order, to each client that may hear it.
 
-    Log messages (`level` set) and `elicitation/complete`.
+    Log messages (`level` set), `elicitation/complete`, and progress of tasks.
     """
 
     method: str

@@ -187,6 +187,11 @@ def is_spent(kind: Dialect, result: Params, *, has_result: bool) -> bool:
     return has_result or parse_text(result.get("status", b"")) in ended
 
 
+def has_ended(state: Params) -> bool:
+    """Whether a task of that state is over, which it then stays."""
+    return parse_text(state.get("status", b"")) in _ENDED
+
+
 def listening_for(ids: Iterable[str]) -> Params:
     """A filter of `subscriptions/listen` for those tasks, as its request and its acknowledgement hold it."""
     return {_FILTER: raw({LISTEN_TASKS: list(ids)})}

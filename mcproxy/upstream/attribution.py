@@ -94,12 +94,13 @@ class CallsInFlight:
                 return
             del self._given_up[oldest]
 
-    def answered(self, id: RequestId | None) -> None:
-        """Removes a call that the server answered: it causes no more messages."""
-        if id is not None:
-            self._calls.pop(id, None)
-            if self._given_up:
-                self._given_up.pop(id, None)
+    def answered(self, id: RequestId | None) -> Call | None:
+        """Removes a call that the server answered: it causes no more messages. Returns it where it was in flight."""
+        if id is None:
+            return None
+        if self._given_up:
+            self._given_up.pop(id, None)
+        return self._calls.pop(id, None)
 
     def of(self, id: RequestId) -> Attribution:
         """The cause of a message on the response stream of request `id`."""

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
-from mcproxy.call.clients import InputRequest
+from mcproxy.call.clients import InputRequest, Notice
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.client_requests import NoClient
@@ -62,6 +62,7 @@ from mcproxy.protocol.methods import (
     row_of_notification,
 )
 from mcproxy.protocol.older_content import WITH_OLDER_CONTENT, in_older_content
+from mcproxy.protocol.tasks import TASK, Dialect, created
 
 _CALLS: Final = frozenset(
     row.name
@@ -200,6 +201,8 @@ async def run_call(context: TransportContext, session: Session, id: RequestId, c
         if call.row is _SUBSCRIBE and isinstance(outcome, Complete) and not session.subscribed:
             _note_subscribed(context, session)
         answer = _answer(id, call, outcome)
+        if TASK in call.params and isinstance(outcome, Complete) and created(Dialect.CORE, outcome.result) is not None:
+            client.outlive_call()
     finally:
         client.closed = True
         # cancellation: "SHOULD NOT send a response for the cancelled request"; here the client did not cancel it.
@@ -275,6 +278,21 @@ _OWN_NOTIFICATIONS: Final[dict[str, Callable[[Session, Params], None]]] = {CANCE
 """Notifications that concern the session alone, and are no calls."""
 
 
+class _BetweenCalls:
+    """The outlet of a call that became a task, for what is told of the task."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def send(self, message: Message) -> None:
+        """Drops all but notifications, and all once the session takes no more calls."""
+        if isinstance(message, Notification) and self._session.is_open:
+            self._session.signal(Notice(message.method, message.params))
+
+    def finish(self) -> None:
+        return
+
+
 class _SessionClient(msgspec.Struct, eq=False):
     """The way back of one call (implements `call.clients.Client`)."""
 
@@ -282,10 +300,15 @@ class _SessionClient(msgspec.Struct, eq=False):
     outlet: Outlet
     token: Raw | None
     closed: bool = False
-    """Whether the call has an outcome, after which nothing may follow."""
+    """Whether the call has an outcome, after which nothing may follow but of a task that it became."""
+    is_task: bool = False
+
+    def outlive_call(self) -> None:
+        """The call became a task, whose progress goes on the session's own stream from now on."""
+        self.is_task, self.outlet = True, _BetweenCalls(self.session)
 
     def notify(self, method: str, params: Params) -> None:
-        if self.closed:
+        if self.closed and not self.is_task:
             return
         adapt = _PARAMS_FOR_CLIENT.get(method)
         adapted = params if adapt is None else adapt(self, params)

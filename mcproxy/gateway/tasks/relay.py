@@ -177,7 +177,8 @@ async def _awaited(target: Target, call: Call, send: SendToUpstream) -> Outcome:
 
     Cancelling this cancels the task.
     """
-    outcome = await send(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), call)
+    reports = TaskClient(call.client, unrelated, lambda answer: answer)
+    outcome = await send(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), replace(call, client=reports))
     id = _created(Dialect.CORE, outcome)
     if id is None:
         return outcome

@@ -56,8 +56,9 @@ from mcproxy.protocol.methods import (
     PROGRESS,
     RESOURCE_UPDATED,
     Method,
+    Subject,
 )
-from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
+from mcproxy.protocol.tasks import TASK, TASK_ID, TASK_STATUS, related_task, without_tasks
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import (
     Ambiguous,
@@ -69,6 +70,7 @@ from mcproxy.upstream.attribution import (
 )
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.server_requests import ServerRequests
+from mcproxy.upstream.handshake.task_clients import TaskClients
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import (
     BOM,
@@ -90,6 +92,9 @@ SHARED_CAPABILITIES: Final[Params] = {
     "elicitation": Raw(b'{"form":{},"url":{}}'),
 }
 """All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
+
+
+_TASK: Final = Subject.TASK
 
 
 @asynccontextmanager
@@ -133,6 +138,7 @@ class HandshakeConversation:
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self._url_elicitations = UrlElicitations(context.spec.max_in_flight)
+        self._task_clients = TaskClients(context.spec.max_in_flight)
         self._questions = ServerRequests(context, tasks, self._requests, self._send_in_time, self._url_elicitations)
         self._identity: ServerIdentity | None = None
         self.is_closed = False
@@ -288,7 +294,11 @@ class HandshakeConversation:
             self._questions.refuse(message.id, McpError(message.code, message.reason))
 
     def _on_answer(self, answer: Response | ErrorResponse) -> None:
-        self._calls.answered(self._requests.settle(answer))
+        id = self._requests.settle(answer)
+        call = self._calls.answered(id)
+        # Here, not by whoever waits for the answer: progress of the task may come with it.
+        if call is not None and (TASK in call.params or call.row.subject is _TASK):
+            self._task_clients.answered(id, call, answer)
 
     def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
         task = related_task(message.params)
@@ -301,7 +311,8 @@ class HandshakeConversation:
         return attribution
 
     def _on_progress(self, notification: Notification, _: RequestId | None) -> None:
-        self._requests.progress(notification.params)
+        if not self._requests.progress(notification.params):
+            self._task_clients.progress(notification.params)
 
     def _on_cancelled(self, notification: Notification, _: RequestId | None) -> None:
         self._questions.cancel(notification.params)
@@ -331,7 +342,11 @@ class HandshakeConversation:
                 # It may be about an earlier call, and so is only for the one principal that has called.
                 self._context.publish(replace(notice, principal=self._calls.principal))
             case Ambiguous() | SharedByPrincipals():
-                self._count_unattributed(notice.method)
+                client = self._task_clients.find(related_task(notification.params))
+                if client is None:
+                    self._count_unattributed(notice.method)
+                else:
+                    client.notify(notice.method, notice.params)
             case _:
                 assert_never(attribution)
 
@@ -351,6 +366,7 @@ class HandshakeConversation:
         if id is None:
             self._context.count_junk()
             return
+        self._task_clients.changed(id, notification.params)
         self._context.publish(TaskChanged(id, notification.method, notification.params))
 
     def _on_change(self, notification: Notification, cause: RequestId | None) -> None:

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from mcproxy.call.calls import Call, Complete, Outcome
-from mcproxy.call.clients import ListChanged, ResourceUpdated
+from mcproxy.call.clients import InputRequest, ListChanged, ResourceUpdated
+from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 from mcproxy.http.server import Request
@@ -199,6 +200,27 @@ async def test_r24_no_progress_after_the_result() -> None:
                 held.call.client.notify("notifications/progress", {"progress": raw(2)})
                 gateway.gateway.present[0].signal(ListChanged(Kind.TOOLS))
                 assert (await events.message())["method"] == "notifications/tools/list_changed"
+
+
+async def become_a_task(call: Call) -> Outcome:
+    return Complete(first_level({"task": {"taskId": "1", "status": "working"}}))
+
+
+async def test_r24_progress_of_a_task_goes_on_the_sessions_own_stream() -> None:
+    """tasks, Task Progress Notifications: the token "remains valid throughout the task lifetime"."""
+    with anyio.fail_after(GUARD):
+        async with served(answering(become_a_task)) as gateway, client_of(gateway) as client:
+            await client.open()
+            async with client.listen() as events:
+                made = await client.ask(request(1, "tools/call", {"task": {}, "_meta": {"progressToken": "t"}}))
+                assert made["result"]["task"]["taskId"] == "1"
+                tell = gateway.gateway.calls[-1].client.notify
+                tell("notifications/progress", {"progress": raw(2)})
+                assert (await events.message())["params"] == {"progressToken": "t", "progress": 2}
+                with pytest.raises(McpError):
+                    await gateway.gateway.calls[-1].client.ask(InputRequest("roots/list", {}))
+            async with client.http.delete(client.url, headers=client.headers):
+                tell("notifications/progress", {"progress": raw(3)})
 
 
 async def test_r24_equal_ids_of_two_clients_do_not_meet() -> None:

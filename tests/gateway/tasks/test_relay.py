@@ -429,6 +429,20 @@ async def test_what_is_asked_while_it_is_waited_for_says_nothing_of_the_task() -
     assert up.answered == {"action": "accept", "_meta": related("1")}
 
 
+async def test_what_it_reports_while_it_is_waited_for_says_nothing_of_the_task() -> None:
+    up, heard = core(support="required"), FakeClient()
+
+    def create_and_report(call: Call) -> Outcome:
+        call.client.notify("notifications/progress", {"progress": raw(1), "_meta": raw(related("1"))})
+        return complete(task=described("1"))
+
+    up.answers["tools/call"] = create_and_report
+    async with house(up) as h:
+        await h.ready()
+        await h.call("tools/call", version=V2025_06_18, client=heard, name="a__slow")
+    assert heard.notified == [("notifications/progress", {"progress": raw(1)})]
+
+
 async def test_r25_a_caller_that_stops_waiting_cancels_the_task() -> None:
     async with house(core(support="required")) as h:
         await h.ready()

@@ -177,6 +177,26 @@ async def test_r26_a_question_of_a_task_whose_result_is_not_awaited_is_refused()
         wire.says(id=wire.sent[2]["id"], result={})
 
 
+async def test_a_call_that_became_a_task_hears_of_its_progress_until_the_task_is_over() -> None:
+    """tasks, Task Progress Notifications: the token "remains valid throughout the task lifetime"."""
+    client, params = FakeClient(), {"name": "slow", "task": {}}
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.conversation, request("tools/call", client=client, **params))
+        await wire.until(3)
+        token = wire.sent[2]["id"]
+        assert wire.sent[2]["params"]["_meta"] == {"progressToken": token}
+        wire.says(id=token, result={"task": STATUS})
+        wire.says(method="notifications/progress", params={"progressToken": token, "progress": 1})
+        wire.says(method="notifications/message", params={"level": "info", "data": "half", **related("1")})
+        wire.says(method="notifications/message", params={"level": "info", "data": "not of it", **related("2")})
+        wire.says(method="notifications/tasks/status", params={**STATUS, "status": "completed"})
+        wire.says(method="notifications/progress", params={"progressToken": token, "progress": 2})
+        assert [(method, told.get("progress"), told.get("data")) for method, told in client.told] == [
+            ("notifications/progress", 1, None),
+            ("notifications/message", None, "half"),
+        ]
+
+
 async def test_the_state_of_a_task_is_published_by_its_id() -> None:
     async with wired() as wire:
         wire.says(method="notifications/tasks/status", params=STATUS)
