@@ -62,7 +62,7 @@ def _processor() -> str:
 
 
 def _versions() -> Iterator[tuple[str, str]]:
-    yield "Python", platform.python_version()
+    yield "Python", f"{platform.python_version()} ({_linkage()})"
     yield from ((package, version(package)) for package in ("aiohttp", "uvloop", "msgspec"))
     for name, command in _COMMANDS.items():
         found = _VERSION.search(_output(command))
@@ -73,6 +73,12 @@ def _versions() -> Iterator[tuple[str, str]]:
         yield f"{file.stem} (Go)", file.read_text().strip().partition("@")[2]
     for name, number in re.findall(r'"([\w-]+)": "(\d[\w.]+)"', (PEERS / "package.json").read_text()):
         yield f"{name} (npm)", number
+
+
+def _linkage() -> str:
+    """How this Python has its interpreter. Through a shared library, calls inside it cost more."""
+    mapped = Path("/proc/self/maps").read_text()
+    return "shared libpython" if "/libpython" in mapped else "libpython linked in"
 
 
 def _output(command: list[str]) -> str:

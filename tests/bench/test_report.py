@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -135,3 +136,4 @@ def test_this_machine_has_facts() -> None:
     machine = this_machine()
     assert machine.cores >= 1
     assert {"Python", "aiohttp", "fastmcp (PyPI)", "supergateway (npm)"} <= machine.versions.keys()
+    assert re.fullmatch(r"3\.\d+\.\S+ \((shared libpython|libpython linked in)\)", machine.versions["Python"])
