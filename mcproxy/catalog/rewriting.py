@@ -6,7 +6,7 @@ says passes as it is: judging an upstream's messages is the client's affair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from operator import is_not
 from typing import Final
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome, ResultFindings
 from mcproxy.call.clients import InputRequest
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import LONG, CountedText, TooMany, decode_counted, has_more, parse_array
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, may_hold, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
@@ -35,9 +35,14 @@ _PRIVATE: Final = raw("private")
 MAX_ITEMS: Final = 10_000
 """Items of an array that are looked at; a longer array passes as it is."""
 
+
+class _TypedItem(msgspec.Struct):
+    """An item of an array, as far as it says what it is."""
+
+    type: CountedText
+
+
 _objects = msgspec.json.Decoder(list[Params])
-_LONG: Final = 65_536
-"""Bytes of an array whose items are counted before they are read, where it has many commas."""
 
 
 class Rewriter:
@@ -52,7 +57,7 @@ class Rewriter:
             "resource": _members({"resource": located, "_meta": meta}),
             "resource_link": located,
         }
-        content = _each(_typed(blocks))
+        content = _each_typed(blocks)
         files = _members_of_each({"uri": uri})
         # client, Sampling: a message's tool results hold blocks of their own, and those no further ones.
         block = _typed({**blocks, "tool_result": _members({"content": content})})
@@ -254,13 +259,28 @@ def _each(edit: Edit) -> Edit:
     return edit_each
 
 
+def _each_typed(edits: Edits) -> Edit:
+    """Edits every item of an array as its member `type` says; of a long array all types are read first, in one go."""
+    each = _each(_typed(edits))
+    return lambda value: each(value) if len(value) <= LONG or _may_have_types(value, edits) else value
+
+
+def _may_have_types(items: Raw, types: Container[str]) -> bool:
+    """False where no item of an array is of one of these types."""
+    try:
+        found = decode_counted(items, list[_TypedItem], MAX_ITEMS)
+    except (TooMany, msgspec.MsgspecError, RecursionError):
+        return True
+    return any(item.type.text in types for item in found)
+
+
 def _members_of_each(edits: Edits) -> Edit:
     """Edits some members of every object of an array, which is read in one go."""
     one_by_one = _each(_members(edits))
 
     def edit(value: Raw) -> Raw:
-        if len(value) > _LONG and bytes(value).count(b",") > MAX_ITEMS:
-            return one_by_one(value)
+        if len(value) > LONG and has_more(bytes(value), b",", MAX_ITEMS):
+            return one_by_one(value)  # which is bounded, and slower
         try:
             items = _objects.decode(value)
         except (msgspec.MsgspecError, RecursionError):

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from mcproxy.protocol.json.bounds import LONG, CountedKey, TooMany, decode_counted, parse_array, uncounted
+from mcproxy.protocol.json.bounds import LONG, CountedText, TooMany, decode_counted, parse_array, uncounted
 from mcproxy.protocol.json.malformed import fault, is_json, legible_id, reads_as_call, reason_of
 
 RequestId = int | str
@@ -133,7 +133,7 @@ class _Error(msgspec.Struct):
     data: Raw | UnsetType = UNSET
 
 
-_Key = TypeVar("_Key", str, CountedKey)
+_Key = TypeVar("_Key", str, CountedText)
 
 
 class _Plain(msgspec.Struct, Generic[_Key]):
@@ -195,7 +195,7 @@ def parse_message(data: bytes | Raw) -> Message:
 
 def _read_counted(text: bytes) -> _Plain[str]:
     """A long message, as `_plain` decodes it. Raises TooMany, MsgspecError or RecursionError."""
-    counted = decode_counted(text, _Plain[CountedKey], MAX_MEMBERS)
+    counted = decode_counted(text, _Plain[CountedText], MAX_MEMBERS)
     params, result = counted.params, counted.result
     return _Plain(
         counted.jsonrpc,
@@ -462,7 +462,7 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
 def _members(data: bytes | Raw) -> Params:
     """Raises TooMany, MsgspecError or RecursionError. One member too many costs no more than MAX_MEMBERS do."""
     if len(data) > LONG:
-        return uncounted(decode_counted(data, dict[CountedKey, Raw], MAX_MEMBERS))
+        return uncounted(decode_counted(data, dict[CountedText, Raw], MAX_MEMBERS))
     members = _object.decode(data)
     if len(members) > MAX_MEMBERS:
         raise TooMany(f"has more than {MAX_MEMBERS} members")

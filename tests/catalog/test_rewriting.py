@@ -54,6 +54,23 @@ def test_r27_links_and_embedded_resources_of_a_tool_result() -> None:
     }
 
 
+LONG_TEXT = {"type": "text", "text": "a resource at file:///a, and more: " * 4000}
+
+
+@pytest.mark.parametrize("beside", [[], [{"uri": "file:///a"}], [7], [{"type": None}]])
+def test_r27_a_link_beside_a_long_text_is_renamed(beside: list[object]) -> None:
+    link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+    content = [*beside, LONG_TEXT, link]
+    assert rewritten(Shape.CONTENT, {"content": content}) == {
+        "content": [*beside, LONG_TEXT, {**link, "uri": "gh+file:///a"}]
+    }
+
+
+def test_r32_a_long_text_that_speaks_of_resources_is_the_very_same() -> None:
+    result = first_level({"content": [LONG_TEXT, {"type": "custom", "uri": "file:///a"}]})
+    assert REWRITER.result(Shape.CONTENT, result) is result
+
+
 def test_r27_contents_beside_something_that_is_none_are_renamed_all_the_same() -> None:
     contents = [7, {"uri": "file:///a"}, {"uri": 3}]
     assert rewritten(Shape.CONTENTS, {"contents": contents}) == {"contents": [7, {"uri": "gh+file:///a"}, {"uri": 3}]}

@@ -31,7 +31,7 @@ class TooMany(Exception):
 def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
     """The items of a JSON array. Raises TooMany where there are more than `most`, else MsgspecError, RecursionError."""
     text = bytes(data) if len(data) > _MANY_COMMAS else b""
-    if _has_more(text, b",", _MANY_COMMAS):
+    if has_more(text, b",", _MANY_COMMAS):
         _count_items(text, most)
     items = _batch.decode(data)
     if len(items) > most:
@@ -39,8 +39,8 @@ def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
     return items
 
 
-class CountedKey:
-    """A key that is counted as it is read."""
+class CountedText:
+    """A text that is counted as it is read: a key, or the type of an item."""
 
     __slots__ = ("text",)
 
@@ -68,16 +68,16 @@ def _counting(make: Callable[[object], _T], most: int, what: str) -> Callable[[t
 
 
 def decode_counted(text: bytes | Raw, type: type[_T], most: int) -> _T:
-    """A `type` whose objects have CountedKey for their keys. Raises TooMany, MsgspecError or RecursionError."""
-    return _decoded(text, type, _counting(lambda key: CountedKey(str(key)), most, "members"))
+    """A `type` that has CountedText for what is counted. Raises TooMany, MsgspecError or RecursionError."""
+    return _decoded(text, type, _counting(lambda read: CountedText(str(read)), most, "members"))
 
 
-def uncounted(members: dict[CountedKey, Raw]) -> dict[str, Raw]:
+def uncounted(members: dict[CountedText, Raw]) -> dict[str, Raw]:
     """The members by their names."""
     return {key.text: value for key, value in members.items()}
 
 
-def _has_more(text: bytes, byte: bytes, most: int) -> bool:
+def has_more(text: bytes, byte: bytes, most: int) -> bool:
     """Whether a byte occurs more than `most` times."""
     # To find a byte is twenty times as fast as to count it: of large texts most are one string of Base64.
     at = -1
