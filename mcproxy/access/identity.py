@@ -30,13 +30,13 @@ MAX_NAME: Final = 256
 MAX_ROLES: Final = 100
 
 _IPV6_CALLER: Final = 64
-"""Bits of an IPv6 address that one caller has: it chooses the others itself (RFC 4291, section 2.5.1)."""
+"""Bits of an IPv6 address that identify one caller, which chooses the others itself (RFC 4291, section 2.5.1)."""
 _BEARER: Final = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[A-Za-z0-9._~+/-]+=*) *")
 """RFC 6750, section 2.1; schemes are case-insensitive (RFC 9110, section 11.1)."""
 
 
 class Fault(Enum):
-    """Why a request has no principal, as the client is told (RFC 6750, section 3.1)."""
+    """Why a request has no principal, as told to the client (RFC 6750, section 3.1)."""
 
     MISSING = "missing"
     """No credential was shown."""
@@ -45,14 +45,14 @@ class Fault(Enum):
     INVALID = "invalid_token"
     INSUFFICIENT = "insufficient_scope"
     UNAVAILABLE = "unavailable"
-    """The issuer's keys cannot be had at present: the client is not at fault, and a new token would not help."""
+    """The issuer's keys are not available now: the client is not at fault, and a new token would not help."""
 
 
 class NotIdentified(Exception):
-    """A request without a valid credential. The sentence quotes nothing of what was shown."""
+    """A request without a valid credential. The text quotes nothing of the credential."""
 
     def __init__(self, fault: Fault, sentence: str, reason: RefusalReason) -> None:
-        """`fault` is what the client is told, `reason` what operators are."""
+        """`fault` is for the client, `reason` for operators."""
         super().__init__(sentence)
         self.fault = fault
         self.sentence = sentence
@@ -74,16 +74,16 @@ class Presented(Protocol):
 
     @property
     def peer(self) -> str | None:
-        """The address at the other end of the connection; None where it has none."""
+        """The client's address; None if the connection has none."""
 
     def header(self, name: str) -> Sequence[str]:
         """All values of a header, in the order they came."""
 
     def certificate(self) -> Collection[tuple[str, str]]:
-        """The names in the client's certificate, which was verified: (common_name, dns, email or uri; the name)."""
+        """The verified names in the client's certificate: (common_name, dns, email or uri; the name)."""
 
     def is_audience(self, audience: str) -> bool:
-        """Whether a token for that audience is for what is asked."""
+        """Whether a token for that audience is valid for the requested endpoint."""
 
     @property
     def resource(self) -> str:
@@ -93,8 +93,8 @@ class Presented(Protocol):
 class Identity:
     """Finds the principal of a request.
 
-    `spawn` starts tasks that fetch keys of issuers. `wall` is the Unix time in seconds. `refusals` is told of refused
-    credentials, where a principal is known.
+    `spawn` starts tasks that fetch issuers' keys. `wall` is the Unix time in seconds. `refusals` records refused
+    credentials.
     """
 
     def __init__(
@@ -122,13 +122,13 @@ class Identity:
 
     @property
     def header_names(self) -> frozenset[str]:
-        """The header fields that requests are identified by, in lower case."""
+        """The header fields that identify a request, in lower case."""
         settings = self._settings
         names = ("Authorization", settings.key_header, settings.forwarded.user_header, settings.forwarded.roles_header)
         return frozenset(name.lower() for name in names if name)
 
     def reconfigure(self, settings: Authentication) -> None:
-        """Goes by other settings from the next request on."""
+        """Puts other settings in force from the next request on."""
         if settings.oauth != self._settings.oauth:
             self._tokens.reconfigure(settings.oauth)
         self._adopt(settings)
@@ -144,7 +144,7 @@ class Identity:
         self._tokens.prepare()
 
     def vouches(self, found: Identified) -> bool:
-        """Whether a caller that was identified would be so again now, with the same credentials."""
+        """Whether an identified caller would be identified again now, with the same credentials."""
         return (
             found.settings is self._settings
             and found.since <= self._wall() < found.until
@@ -152,7 +152,7 @@ class Identity:
         )
 
     def note_refusal(self, refusal: NotIdentified, peer: str | None) -> None:
-        """Has a refusal counted and written down (requirement R88)."""
+        """Counts a refusal and writes it to the audit log (requirement R88)."""
         if self._refusals is not None:
             self._refusals.note(refusal.reason, refusal.sentence, peer)
 
@@ -170,7 +170,7 @@ class Identity:
         raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}", RefusalReason.MISSING)
 
     def _secret(self, presented: Presented) -> str | None:
-        """The one key or token of a request. Raises NotIdentified."""
+        """The only key or token of a request. Raises NotIdentified."""
         authorization = presented.header("Authorization")
         others = presented.header(self._settings.key_header) if self._settings.key_header else ()
         match [*authorization, *others]:
@@ -179,7 +179,7 @@ class Identity:
             case [only]:
                 bearer = _BEARER.fullmatch(only if authorization else f"Bearer {only}")
             case _:
-                # RFC 6750, section 2: "Clients MUST NOT use more than one method". Two readers could take two.
+                # RFC 6750, section 2: "Clients MUST NOT use more than one method". Readers could choose differently.
                 raise NotIdentified(Fault.MALFORMED, "more than one key or token: send one", RefusalReason.SEVERAL)
         if bearer is None:
             sentence = "the header Authorization is not `Bearer` and a key or a token"
@@ -218,10 +218,9 @@ class Identity:
 
 
 def anonymous_from(peer: str | None) -> Principal:
-    """The principal of callers without authentication, with the address that tells them apart: of IPv6 its /64.
+    """The principal of callers without authentication, with the address that tells them apart (of IPv6, its /64).
 
-    A connection from a loopback address may come from anywhere: a reverse proxy on this machine, or
-    all of one user's programs.
+    A connection from a loopback address may come from anyone: through a reverse proxy, or from any program of one user.
     """
     if peer is None:
         return ANONYMOUS
@@ -236,13 +235,16 @@ def anonymous_from(peer: str | None) -> Principal:
 
 
 def bearer_token(authorization: str | None) -> str | None:
-    """The key or token of an `Authorization` header; None where it holds none."""
+    """The key or token in an `Authorization` header; None if it holds none."""
     bearer = _BEARER.fullmatch(authorization or "")
     return None if bearer is None else bearer["token"]
 
 
 def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
-    """The principal that a trusted proxy names; None if the peer is none, or names no caller. Raises NotIdentified."""
+    """The principal that a trusted proxy names; None if the peer is no such proxy, or names no caller.
+
+    Raises NotIdentified.
+    """
     if not (settings.trusted and _is_trusted(presented.peer, settings)):
         return None
     match presented.header(settings.user_header):

@@ -1,7 +1,7 @@
 """Make API keys, and find the holder of one by its SHA-256 digest.
 
-A key is 256 random bits, so a plain SHA-256 of it cannot be turned back, and finding one by its hash tells nothing of
-the others, however long it takes. Reads no header.
+A key is 256 random bits, so a plain SHA-256 of it cannot be reversed, and the time of a look-up by hash reveals nothing
+about other keys. Reads no header.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import ApiKeySettings
 
 MARK: Final = "mcproxy_"
-"""What keys begin with, so that scanners for secrets can know them: `mcproxy_[A-Za-z0-9_-]{43}`."""
+"""The prefix of keys, by which secret scanners recognise them: `mcproxy_[A-Za-z0-9_-]{43}`."""
 
 _BYTES: Final = 32
 
@@ -31,12 +31,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def make() -> str:
-    """A new key: a mark by which scanners of secrets know it, and random text."""
+    """A new key: a prefix by which secret scanners recognise it, and random text."""
     return MARK + secrets.token_urlsafe(_BYTES)
 
 
 def key_digest(key: str) -> bytes:
-    """The SHA-256 of a key, 32 bytes: all that the configuration holds of it."""
+    """The SHA-256 of a key, 32 bytes: the only form of it in the configuration."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
@@ -47,7 +47,7 @@ class KeyRing:
         self._holders = {bytes.fromhex(key.sha256): _holder(name, key) for name, own in keys.items() for key in own}
 
     def find(self, hashed: bytes) -> Holder | None:
-        """The holder of the key with that SHA-256, one that has expired too; None where it is unknown."""
+        """The holder of the key with that SHA-256, even of an expired one; None if unknown."""
         return self._holders.get(hashed)
 
 

@@ -25,7 +25,7 @@ class LimitRule(msgspec.Struct, frozen=True):
     tools: re.Pattern[str] | None
 
     def concerns(self, upstream: str, tool: str | None) -> bool:
-        """Whether it is about a call: `upstream` is empty for one to none in particular, `tool` None for no tool."""
+        """Whether the limit applies to a call: `upstream` is empty for a call to none, `tool` None for no tool."""
         per = self.limit.per
         if not self.upstreams.match(upstream) or ("upstream" in per and not upstream):
             return False
@@ -34,23 +34,23 @@ class LimitRule(msgspec.Struct, frozen=True):
         return tool is not None and self.tools.match(tool) is not None
 
     def key(self, caller: Principal, upstream: str, tool: str | None) -> CounterKey:
-        """The counter of a call that it concerns: one for each combination of the values in `per`."""
+        """The counter of a call: one for each combination of the values in `per`."""
         values = {"principal": caller.name, "upstream": upstream, "tool": f"{upstream}\0{tool}"}
         return (self.name, *(values[part] for part in self.limit.per))
 
     def allowance(self, roles: Collection[str]) -> Allowance:
-        """What a caller with these roles is allowed: the most of them, or what the limit says for everyone."""
+        """The allowance of a caller with these roles: the most generous of them, else that for everyone."""
         held = [allowance for role, allowance in self.limit.roles.items() if role in roles]
         return _most(held) if held else self.limit
 
 
 def rule_of(name: str, limit: RateLimit) -> LimitRule:
-    """A limit of the settings, its globs compiled."""
+    """The rule for a limit in the settings, with compiled globs."""
     return LimitRule(name, limit, _pattern(limit.upstreams), None if limit.tools is None else _pattern(limit.tools))
 
 
 def burst_of(allowed: Allowance) -> int:
-    """How many calls may come at a time: as told, else those of a second. For an allowance with a rate."""
+    """The most calls at a time: the configured burst, else the calls of a second. For an allowance with a rate."""
     assert allowed.rate is not None
     return allowed.burst or max(1, int(allowed.rate))
 
@@ -67,5 +67,5 @@ def _most(held: Iterable[Allowance]) -> Allowance:
 
 
 def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
-    """Of no globs: what matches nothing."""
+    """A pattern for any of the globs; matches nothing if there are none."""
     return re.compile("|".join(map(fnmatch.translate, globs)) or r"(?!)")

@@ -1,10 +1,10 @@
 """Rate limits: calls per time, calls at once and calls a day, for each caller, upstream or tool. Sans-I/O.
 
-A call is admitted by all limits that are about it or counts towards none. Each costs the same however many callers
-there are, and what is kept of callers is bounded. Waits for nothing: what is too much is refused at once.
+A call is admitted by all limits that apply to it, or counts towards none. The cost does not depend on the number of
+callers, and what is kept of them is bounded. Does not wait: excess calls are refused at once.
 
-With a ledger, several processes share the counts. Each still counts for itself, and goes by that alone, with its part
-of each limit, while the ledger is away.
+With a ledger, several processes share the counts. Each also counts by itself; while the ledger is down, it goes by its
+own counts and its part of each limit.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
 
 DAY: Final = 86400
 ANY_MOMENT: Final = 1.0
-"""Seconds that a refusal for too many calls at once suggests to wait."""
+"""Seconds to wait that a refusal suggests if too many calls run at once."""
 
 SWEEP: Final = 1.0
 """Seconds between two sweeps of idle counters."""
 
 
 MAX_WAITS: Final = 8
-"""How often a call waits for the ledger: once for each limit that is about it, and where another call was faster."""
+"""How often a call waits for the ledger: once for each limit that applies, and again if another call was faster."""
 
 
 class Exceeded(Exception):
@@ -51,15 +51,15 @@ class _Count(msgspec.Struct):
     """The counter of one key."""
 
     kept: bool = False
-    """Whether the next call of that key counts here."""
+    """Whether this counter is stored, so that the next call of its key counts here."""
     running: int = 0
     day: float = 0
-    """The number of the day, from 1970, that `today` is of."""
+    """The day that `today` counts, as days since 1970."""
     today: int = 0
     full_at: float = -math.inf
-    """When its bucket will be full again, had it no more calls: all that a bucket is (as in GCRA)."""
+    """The time at which its bucket will be full again without further calls: the bucket's whole state (as in GCRA)."""
     reserved: dict[Measure, Reservation] | None = None
-    """The parts of this process, where several share the count."""
+    """This process's reservations, if several share the count."""
 
     def is_idle(self, now: float, day: float) -> bool:
         """Whether it equals a new counter."""
@@ -70,7 +70,7 @@ class _Count(msgspec.Struct):
 
 
 class _AppliedLimit(msgspec.Struct):
-    """One limit as it applies to calls by one caller to one tool, with its counter."""
+    """One limit as applied to calls of one caller to one tool, with its counter."""
 
     key: CounterKey
     count: _Count
@@ -87,7 +87,7 @@ class _AppliedLimit(msgspec.Struct):
 
     @property
     def measures(self) -> Iterator[tuple[Measure, int]]:
-        """What is counted, each with its limit."""
+        """The measures that it limits, each with its limit."""
         if self.at_once is not None:
             yield Measure.AT_ONCE, self.at_once
         if self.daily is not None:
@@ -96,7 +96,7 @@ class _AppliedLimit(msgspec.Struct):
             yield Measure.RATE, self.burst
 
     def part(self, members: int) -> _AppliedLimit:
-        """The same of one of so many processes."""
+        """The part of the limit for one of so many processes."""
         return msgspec.structs.replace(
             self,
             at_once=None if self.at_once is None else max(1, self.at_once // members),
@@ -123,37 +123,37 @@ class _AppliedLimits(msgspec.Struct, frozen=True):
 
 
 _CallKey = tuple[str, frozenset[str], str, str | None]
-"""The caller's name and roles, the upstream and the tool: what decides which limits apply."""
+"""The facts that decide which limits apply: the caller's name and roles, the upstream and the tool."""
 
 
 class Limits:
-    """`now` is steady, in seconds; `utc` is the Unix time."""
+    """`now` is monotonic, in seconds; `utc` is the Unix time."""
 
     def __init__(self, rates: RateLimits) -> None:
         self._ledger: Ledger | None = None
         self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
-        """In the order of their last use."""
+        """Least recently used first."""
         self._apart: dict[CounterKey, _Count] = {}
-        """Those that had to give way, and have calls that run."""
+        """Counters that were evicted while their calls still run."""
         self._swept = -math.inf
         self._rules: list[LimitRule] = []
         self._max_keys = 0
         self.reconfigure(rates)
 
     def reconfigure(self, rates: RateLimits) -> None:
-        """Applies other limits from now on. Counters of a limit of the same name are kept."""
+        """Puts other limits in force. A limit of the same name keeps its counters."""
         self._max_keys = rates.max_keys
         self._rules = [rule_of(name, limit) for name, limit in rates.rules.items()]
         self._applied: OrderedDict[_CallKey, _AppliedLimits] = OrderedDict()
         for count in (*self._counts.values(), *self._apart.values()):
             for reservation in (count.reserved or {}).values():
-                reservation.limit = 0  # the next call says what it is now
+                reservation.limit = 0  # the next call sets the present limit
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
     def share(self, ledger: Ledger) -> None:
-        """Shares all counts with other processes from now on; to be said once, before the first call."""
+        """Shares all counts with other processes; call it once, before the first call."""
         self._ledger = ledger
 
     @property
@@ -171,7 +171,7 @@ class Limits:
         *,
         resumes: bool = False,
     ) -> Admission:
-        """As `admit`. Waits for the ledger where a limit is `exact`, or what was reserved in advance is used up."""
+        """As `admit`; waits for the ledger if a limit is `exact`, or if the reservation is used up."""
         assert self._ledger is not None
         for _ in range(MAX_WAITS):
             try:
@@ -240,7 +240,7 @@ class Limits:
         for reservation, limit in self._reservations(applied, utc // DAY, resumes):
             if not reservation.has_room(limit, now):
                 if not applied.count.kept:
-                    self._keep(applied)  # the caller's next call finds the same reservation
+                    self._keep(applied)  # the caller's next call will find the same reservation
                     if len(self._counts) > self._max_keys:
                         self._sweep(now, utc // DAY)
                 raise _exhausted(applied, reservation, limit, now, utc)
@@ -253,7 +253,7 @@ class Limits:
                 ledger.ask(reservation)
 
     def _give_back(self, ledger: Ledger, count: _Count) -> None:
-        """Ends one of the calls at once that this process has reserved."""
+        """Returns one of the concurrent calls that this process has reserved."""
         reservation = (count.reserved or {}).get(Measure.AT_ONCE)
         if reservation is not None:
             reservation.used -= 1
@@ -261,7 +261,7 @@ class Limits:
                 ledger.ask(reservation)
 
     def _reservations(self, applied: _AppliedLimit, day: float, resumes: bool) -> list[tuple[Reservation, int]]:
-        """What this process has reserved of the counts that a call takes from, each with the limit for its caller."""
+        """This process's reservations of the counts that a call takes from, each with the caller's limit."""
         reserved = applied.count.reserved
         if reserved is None:
             reserved = applied.count.reserved = {}
@@ -307,7 +307,7 @@ class Limits:
         return found
 
     def _count(self, key: CounterKey) -> _Count:
-        """The counter of a key. A new one is not kept yet: a refused call leaves nothing behind."""
+        """The counter of a key. A new one is not stored yet: a refused call leaves nothing behind."""
         return self._counts.get(key) or self._apart.get(key) or _Count()
 
     def _keep(self, applied: _AppliedLimit) -> None:
@@ -358,7 +358,7 @@ def _exceeded(applied: _AppliedLimit, measure: Measure, wait: float) -> Exceeded
 
 
 def _exhausted(applied: _AppliedLimit, reservation: Reservation, limit: int, now: float, utc: float) -> Exceeded:
-    """This process has reserved no more."""
+    """The refusal if this process has no reservation left."""
     match reservation.measure:
         case Measure.DAILY:
             wait = DAY - utc % DAY

@@ -40,7 +40,7 @@ class Pins:
         self.enforced = spec.mode == "enforce"
 
     def flaw(self, upstream: str, kind: Kind, key: str, definition: Raw) -> str | None:
-        """Why a definition is not approved; None where it is, or need not be."""
+        """Why a definition is not approved; None if it is, or needs no approval."""
         if self._off or kind not in PINNED:
             return None
         definitions = self._lock.get(upstream, Approved()).definitions
@@ -59,7 +59,7 @@ class Pins:
         return f"it is not approved any more: {', '.join(_changes(approved, found))}"
 
     def approves_instructions(self, upstream: str, text: str | None) -> bool:
-        """Whether a server's instructions may be shown: there are none, or they are those that were approved."""
+        """Whether a server's instructions may be shown: it has none, or the approved ones."""
         return self._off or not text or text == self._lock.get(upstream, Approved()).instructions
 
 
@@ -70,7 +70,7 @@ UNPINNED: Final = Pins(settings.PinSettings())
 def approved(
     instructions: str | None, definitions: Mapping[Kind, Mapping[str, Raw]], manifest: Manifest | None = None
 ) -> Approved:
-    """What an upstream offers, as approved. Leaves out what cannot be pinned."""
+    """An upstream's definitions in the form of the lock file. Leaves out what cannot be pinned."""
     pins = {kind: dict(_pinned(kind, definitions.get(kind, {}))) for kind in PINNED}
     return Approved(instructions or None, pins, manifest)
 
@@ -147,7 +147,7 @@ def canonical_json(value: object) -> str:
 
 
 def _number(value: float) -> str:
-    """As ECMAScript writes it (RFC 8785, section 3.2.2.3)."""
+    """The number as ECMAScript writes it (RFC 8785, section 3.2.2.3)."""
     if not math.isfinite(value):
         raise ValueError("a number is too large")
     if value.is_integer() and abs(value) < 1e21:

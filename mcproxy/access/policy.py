@@ -1,4 +1,4 @@
-"""Decide which entries a caller may use: roles and rules in, a `Decision` with the rule that made it out. Sans-I/O.
+"""Decide which entries a caller may use: from roles and rules to a `Decision` that names its rule. Sans-I/O.
 
 One decision covers listing, calling, reading, completing, subscribing and notifications. Rules are compiled once and
 decisions are cached, so that a decision does not cost more where there are more rules.
@@ -27,15 +27,15 @@ from mcproxy.settings.access import policy as settings
 from mcproxy.settings.access.policy import EFFECTS, EVERYONE, Approver
 
 MAX_TEXT: Final = 4096
-"""Characters of an argument that a pattern is held against."""
+"""Characters of an argument that patterns are matched against."""
 MAX_NAME: Final = 2048
-"""Characters of a name of which a decision is kept."""
+"""Characters of a name, above which its decision is not cached."""
 
 RoleSet = frozenset[str]
-"""The roles of a caller that any rule mentions: callers with equal sets may use the same."""
+"""The roles of a caller that any rule mentions: callers with equal sets may use the same entries."""
 
 Readings = Callable[[str], Collection[str]]
-"""All that servers may take a URI for; none where that cannot be told."""
+"""All readings of a URI by servers; empty if these cannot be determined."""
 
 
 class PolicyItem(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Holds(Enum):
     """The value cannot be judged."""
 
 
-# A member costs more to find by its name in the class than most tests do.
+# Looking a member up in its enum costs more than most tests do.
 _YES, _NO, _UNCLEAR = Holds
 
 _NUMBERS: Final = (int, float)
@@ -68,7 +68,7 @@ _STRICTNESS: Final[tuple[Approver | None, ...]] = (None, "caller", "operator")
 
 Test = Callable[[object], Holds]
 Match = Callable[[str], object]
-"""Called with a name or a reading of a URI; true where one of a rule's globs matches it."""
+"""Returns whether one of a rule's globs matches a name or a reading of a URI."""
 Matcher = Callable[[tuple[str, ...]], Match]
 
 
@@ -101,7 +101,7 @@ class _PolicyRule(msgspec.Struct, frozen=True):
 
 
 class _Arguments:
-    """The arguments of a call. Each is read once, however many rules have a condition on it."""
+    """The arguments of a call. Each is parsed once, however many rules have conditions on it."""
 
     def __init__(self, given: Params) -> None:
         self._given = given
@@ -118,8 +118,8 @@ class _Arguments:
 
 
 def _scalar(value: Raw) -> object:
-    """A text, number, boolean or null; `_NO_SCALAR` for what is none, of which no condition can be judged."""
-    # Lists and objects are not read: they may be very long.
+    """A string, number, boolean or null; `_NO_SCALAR` for other values, which no condition can judge."""
+    # Lists and objects are not parsed: they may be very long.
     if bytes(memoryview(value)[:1]) in _CONTAINERS:
         return _NO_SCALAR
     try:
@@ -130,14 +130,14 @@ def _scalar(value: Raw) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rules that apply to an item; those with conditions on arguments are still open."""
+    """The rules that apply to an item; rules with conditions on arguments are still open."""
 
     deny: tuple[_PolicyRule, ...]
     allow: tuple[_PolicyRule, ...]
     default: Decision
 
     def given(self, arguments: Params) -> Decision:
-        """The decision for given arguments."""
+        """The decision for these arguments."""
         read = _Arguments(arguments)
         for rule in self.deny:
             if rule.denies(read):
@@ -156,7 +156,7 @@ class Verdict:
         return any(rule.approve is not None for rule in self.allow)
 
     def _allowed(self, allows: Callable[[_PolicyRule], bool]) -> Decision:
-        """By the first rule of each role that allows; of several roles, by the one that asks least for approval."""
+        """By the first rule of each role that allows; among roles, the one that demands the least approval."""
         first: dict[str, _PolicyRule] = {}
         for rule in self.allow:
             if rule.name.role not in first and allows(rule):
@@ -182,8 +182,8 @@ class Policy:
     """Decides by the rules of the configuration.
 
     A caller may use a URI only if it may use each of its `readings`; `matcher` makes the test of a rule's globs for
-    them. `others` are roles that no rule names, and that something else goes by: callers who differ in one of them are
-    told apart all the same.
+    them. `others` are roles that no rule names but something else uses: callers who differ in one of them are told
+    apart too.
     """
 
     def __init__(
@@ -213,12 +213,12 @@ class Policy:
         return self._everyone | held if held else self._everyone
 
     def reaches(self, roles: RoleSet, upstream: str) -> bool:
-        """Whether callers with these roles may use anything of an upstream, whichever entries it lists."""
+        """Whether callers with these roles may use anything of an upstream, whatever entries it lists."""
         rules = self._rules_about(roles, upstream)
         return any(self._reaches(rules, kind) for kind in Kind)
 
     def allows_all(self, roles: RoleSet, upstream: str) -> bool:
-        """Whether callers with these roles may use all that an upstream has or may come to have, without approval."""
+        """Whether callers with these roles may use everything that an upstream has or may get, without approval."""
         rules = self._rules_about(roles, upstream)
         if any(rule.name.effect == "deny" and any(rule.globs.values()) for rule in rules):
             return False
@@ -291,7 +291,7 @@ def _compiled(policy: settings.PolicySettings, role: str, matcher: Matcher) -> I
 
 
 def _match(globs: tuple[str, ...]) -> Match:
-    """The test whether one of `globs` matches a text. No text makes it take long: `fnmatch` nests no repetitions."""
+    """A test whether one of `globs` matches a text. It is fast for any text: `fnmatch` nests no repetitions."""
     if not globs:
         return lambda text: None
     return re.compile("|".join(map(fnmatch.translate, globs))).match
@@ -330,7 +330,7 @@ def _one_of(values: Iterable[settings.Scalar]) -> Test:
     rounded = {_rounded(value) for type, value in wanted if type is float}
 
     def test(value: object) -> Holds:
-        # Servers coerce: "true", 1 and " 7 " may be true and 7 to them. What has another type cannot be told apart.
+        # Servers coerce: "true", 1 and " 7 " may be true and 7 to them. Other types cannot be judged.
         type = _json_type(value)
         if (type, value) in wanted:
             return _YES

@@ -1,8 +1,8 @@
-"""Refused credentials: counted by reason, and told to the log and the audit within bounds (requirement R88).
+"""Refused credentials: counted by reason, and written to log and audit within bounds (requirement R88).
 
-A client that guesses keys must fill neither: each gets at most one entry a second for each reason, which says how many
-refusals came before it without one. Requests without credentials are counted alone, since every OAuth client begins
-with one. Decides nothing, and holds nothing of what was shown.
+A client that guesses keys must fill neither: for each reason, each gets at most one entry a second, which says how many
+refusals since the last entry had none. Requests without credentials are only counted, since every OAuth client begins
+with one. Decides nothing, and keeps nothing of the credentials.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RefusalReason(Enum):
     """Why credentials were refused; the values are a label of metrics (R52)."""
 
     MISSING = "missing"
-    """None were shown."""
+    """No credentials were shown."""
     SEVERAL = "several"
-    """More than one was shown."""
+    """More than one credential was shown."""
     MALFORMED = "malformed"
-    """No key, and no token that can be read."""
+    """Neither a key nor a readable token."""
     UNKNOWN_KEY = "unknown_key"
     EXPIRED = "expired"
     NOT_YET_VALID = "not_yet_valid"
@@ -41,12 +41,12 @@ class RefusalReason(Enum):
     AUDIENCE = "audience"
     SCOPE = "scope"
     NAME = "name"
-    """It names no caller that can be told from others."""
+    """Its claims name no unambiguous caller."""
     ISSUER_UNAVAILABLE = "issuer_unavailable"
 
 
 class RefusedCredentials(msgspec.Struct, frozen=True):
-    """One refusal as it is written down. `at` is a Unix time in seconds; `peer` an address, where there is one."""
+    """One refusal to be written. `at` is a Unix time in seconds; `peer` an address, if there is one."""
 
     at: float
     reason: RefusalReason
@@ -57,7 +57,7 @@ class RefusedCredentials(msgspec.Struct, frozen=True):
 
 
 class Refusals:
-    """`record` takes what goes into the audit. `clock` is steady, `wall` the Unix time; both in seconds."""
+    """`record` writes to the audit. `clock` is monotonic, `wall` the Unix time; both in seconds."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Refusals:
         self._clock = clock
         self._wall = wall
         self._last: dict[RefusalReason, tuple[float, int]] = {}
-        """When a refusal for a reason was written, and how many there were since."""
+        """By reason: when a refusal was last written, and how many there were since."""
 
     def note(self, reason: RefusalReason, sentence: str, peer: str | None) -> None:
         """Never blocks."""

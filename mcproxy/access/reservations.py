@@ -1,4 +1,4 @@
-"""One replica's part of a limit that replicas share: how much is reserved, used, and to be asked for. Sans-I/O.
+"""One replica's part of a limit that replicas share: how much it has reserved, used, and still needs. Sans-I/O.
 
 Several processes that share a limit each reserve some of it in advance, so that no call waits for the others. A process
 that waits for an answer may use one chunk more than it reserved; so all of them together can exceed a limit by at most
@@ -14,17 +14,17 @@ from typing import Final, Protocol
 import msgspec
 
 RETRY: Final = 1.0
-"""Seconds, at the least, between two requests for a count of which nothing is left."""
+"""Seconds at least between two requests for a count with nothing left."""
 
 CHUNKS: Final = 100
-"""Into how many chunks a limit is divided."""
+"""The number of chunks that a limit is divided into."""
 
 CounterKey = tuple[str, ...]
-"""A limit's name, and what it counts apart."""
+"""A limit's name, and the values that its counter is kept for."""
 
 
 class Measure(Enum):
-    """What a limit counts; the value is its name where counts are kept."""
+    """The quantity that a limit counts; the value is its name in the store."""
 
     RATE = "rate"
     DAILY = "daily"
@@ -34,65 +34,65 @@ class Measure(Enum):
 class Reservation(msgspec.Struct, eq=False):
     """The part of this process in one count.
 
-    `used` and `granted` count from the beginning, so that a request that is sent twice is granted once. Of calls at
-    once, `used` is how many run.
+    `used` and `granted` count from the beginning, so that a request that is sent twice is granted once. For concurrent
+    calls, `used` is how many run.
     """
 
     key: CounterKey
     measure: Measure
     id: str
-    """Unlike that of any other reservation, in any process."""
+    """Unique among the reservations of all processes."""
     window: float = 0
     """The number of the day, from 1970, of a daily count."""
     limit: int = 0
-    """How many: a day, at once, or in a burst."""
+    """The limit: calls a day, concurrent calls, or calls in a burst."""
     rate: float = 0
     """Calls per second, where that is what is counted."""
     chunk: int = 0
-    """How many are reserved in advance; with 0 each call is reserved by itself."""
+    """The number reserved in advance; with 0 each call is reserved by itself."""
     used: int = 0
     granted: int = 0
     others: int = 0
-    """What other processes had reserved of a daily count, or of calls at once, when this one asked last."""
+    """The number that other processes had reserved (a day, or concurrently) when this one last asked."""
     waiting: int = 0
-    """Calls that wait until they are reserved."""
+    """The number of calls that wait to be reserved."""
     closed_until: float = -math.inf
-    """When a chunk may be used again without being reserved (monotonic): nothing was left when this process asked."""
+    """The monotonic time at which a chunk may be used unreserved again: nothing was left at the last request."""
     retry_at: float = -math.inf
-    """When to ask next for more, where nothing was left (monotonic)."""
+    """The monotonic time of the next request for more, if nothing was left."""
     is_over: bool = False
-    """Whether it will not be used any more: what is left of it is given back."""
+    """Whether it will not be used any more: the rest of it is given back."""
 
     def is_due(self, now: float) -> bool:
-        """Whether the store may be asked now: more may be there again, or something is to be given back."""
+        """Whether the store may be asked now: there may be more again, or something has to be given back."""
         return now >= self.retry_at or self.granted > self.wanted
 
     def set_limit(self, limit: int, rate: float, *, exact: bool) -> None:
-        """Takes over a limit of the settings and its rate; `exact` reserves no more than is needed."""
+        """Takes a limit of the settings and its rate; `exact` reserves no more than is needed."""
         self.limit, self.rate = limit, rate
         self.chunk = 0 if exact else max(1, math.ceil(limit / CHUNKS))
 
     @property
     def needed(self) -> int:
-        """How many must be granted, from the beginning, so that no call waits that has begun or may begin."""
+        """The total that must be granted so that no call waits that has begun or may begin."""
         return self.used + self.waiting
 
     @property
     def wanted(self) -> int:
-        """How many should be granted: those that are needed, and a chunk in advance."""
+        """The total that should be granted: those needed, and a chunk in advance."""
         is_idle = self.measure is Measure.AT_ONCE and not self.used
         return self.needed + (0 if self.is_over or is_idle else self.chunk)
 
     @property
     def is_wanting(self) -> bool:
-        """Whether to ask: less than half of a chunk is left, or more than one is to be given back."""
+        """Whether to ask: less than half a chunk is left, or more than one has to be given back."""
         left = self.granted - self.used
         if self.measure is Measure.AT_ONCE and left > (self.chunk if self.used else 0):
             return True
         return left * 2 < self.chunk
 
     def has_room(self, limit: int, now: float) -> bool:
-        """Whether one more call may begin, of a caller whom `limit` is for."""
+        """Whether one more call may begin, for a caller with this `limit`."""
         if self._is_beyond(limit):
             return False
         if self.used < self.granted:
@@ -105,7 +105,7 @@ class Reservation(msgspec.Struct, eq=False):
         return (self.used if is_unknown else self.used - self.granted) < self.chunk
 
     def is_open(self, limit: int, now: float) -> bool:
-        """Whether there may be more for such a caller, if it is asked for."""
+        """Whether asking may bring more for such a caller."""
         is_certain = self.measure is Measure.DAILY and self._is_beyond(limit)  # other calls may have ended
         return now >= self.retry_at and not is_certain
 
@@ -118,7 +118,7 @@ class Reservation(msgspec.Struct, eq=False):
         return self.granted < self.needed + (1 if self.chunk else 0) or self.granted > self.wanted
 
     def settle(self, granted: int, asked: int, others: int, wait: float, now: float) -> None:
-        """Takes in the answer to a request for `asked`. `wait` is in how many seconds there will be more."""
+        """Takes the answer to a request for `asked`. `wait` is the number of seconds until there will be more."""
         self.granted, self.others = granted, others
         is_exhausted = granted <= self.used and granted < asked
         self.closed_until = now + wait if is_exhausted else -math.inf
@@ -126,21 +126,21 @@ class Reservation(msgspec.Struct, eq=False):
 
 
 class Ledger(Protocol):
-    """Where processes keep the counts that they share."""
+    """The counts that several processes share."""
 
     @property
     def is_away(self) -> bool:
-        """Whether it does not answer: each process then goes by what it counts itself."""
+        """Whether it is down: each process then goes by its own counts."""
 
     @property
     def members(self) -> int:
-        """How many processes share the counts, this one among them."""
+        """The number of processes that share the counts, this one included."""
 
     def name(self) -> str:
         """An id for a new reservation."""
 
     def ask(self, reservation: Reservation) -> None:
-        """Asks for what is wanted, or gives back what is not, at the next opportunity. Never blocks."""
+        """Requests what is wanted, or gives back the rest, at the next opportunity. Never blocks."""
 
     async def reserve(self, reservation: Reservation) -> None:
-        """Asks now for what is wanted, and returns once that is answered or cannot be."""
+        """Requests what is wanted now; returns once that is answered, or cannot be."""

@@ -1,7 +1,7 @@
-"""Find in definitions what looks like an attack on the model, for whoever approves them (`mcproxy lock`, `check`).
+"""Find signs of attacks on the model in definitions, for the person who approves them (`mcproxy lock`, `check`).
 
 Hidden characters, instructions to the model, names that pass for another upstream's, and look-alikes. Each finding says
-where and why. It is a help to a reader and no filter: nothing is hidden for it, and what it does not find may be there.
+where and why. It helps a reader and is no filter: it hides nothing, and finds not everything.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mcproxy.settings.access.pins import Approved
 MAX_FINDINGS: Final = 20
 """Findings of one definition."""
 MAX_TEXT: Final = 1_000_000
-"""Characters of a text that are looked at; of a longer one a finding says that its end was not."""
+"""Characters of a text that are scanned; for a longer one a finding says that its end was not."""
 _AROUND: Final = 30
-"""Characters of a text that are shown on each side."""
+"""Characters of context that a finding shows on each side."""
 
 _HIDDEN: Final = (
     (0x00AD, 0x00AD, "a soft hyphen"),
@@ -85,7 +85,7 @@ _COMMANDS: Final = (
 )
 _SPACE: Final = r"[\s\v\pZ\x{85}]"
 """White space and line breaks, by Unicode."""
-# RE2 takes time that grows with the text, and not with its square: servers choose the text.
+# RE2 takes time linear in the text, which servers choose.
 _PATTERNS: Final = tuple((re2.compile("(?is)" + pattern.replace(r"\s", _SPACE)), why) for pattern, why in _COMMANDS)
 
 _LOOKS_LIKE: Final = str.maketrans(
@@ -98,7 +98,7 @@ _LOOKS_LIKE: Final = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFinding:
-    """Something in a definition that a person should look at."""
+    """A place in a definition that a person should look at."""
 
     upstream: str
     what: str
@@ -250,7 +250,7 @@ def _is_emoji(character: str) -> bool:
 
 
 def _commands(text: str) -> Iterator[str]:
-    """What a text says that is for the model and not about the tool."""
+    """Text in a definition that addresses the model and not the tool's use."""
     for pattern, why in _PATTERNS:
         match = pattern.search(text)
         if match is not None:
@@ -278,7 +278,7 @@ def _shadows(names: Iterable[_Named], prefixes: Mapping[str, str]) -> Iterator[D
 
 
 def _look_alikes(names: Iterable[_Named]) -> Iterator[DefinitionFinding]:
-    """Names that are others and look the same."""
+    """Different names that look the same."""
     seen: dict[tuple[Kind, str], _Named] = {}
     for one in names:
         skeleton = _skeleton(one.name)
@@ -291,7 +291,7 @@ def _look_alikes(names: Iterable[_Named]) -> Iterator[DefinitionFinding]:
 
 
 def _skeleton(name: str) -> str:
-    """A name as it looks: equal for names that people take for each other (Unicode Technical Standard 39)."""
+    """The visual form of a name: equal for names that people mistake for each other (Unicode Technical Standard 39)."""
     folded = unicodedata.normalize("NFKC", name)
     return folded.translate(_LOOKS_LIKE).lower().replace("rn", "m").replace("vv", "w")
 

@@ -1,7 +1,7 @@
 """The envelope: one request of a client, sealed by the replica that authenticated it for the replica that answers it.
 
-It says for which replica it is, until when, and who asks; it is bound to the body beside it. The receiver takes each
-envelope once: its nonce is remembered for as long as it is valid. Secret values are in it, so it is encrypted.
+It names its receiver, its expiry and the sender, and is bound to the body beside it. The receiver accepts each envelope
+once: it remembers the nonce for as long as that is valid. It holds secrets, so it is encrypted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcproxy.sealing import Sealer, Unsealable
 ALIVE: Final = "*"
 """The target of an envelope that asks whether its receiver lives (RFC 9110, section 9.3.7), and nothing else."""
 LIFETIME: Final = 10.0
-"""Seconds from sealing until an envelope is refused: the clocks of replicas must agree better than that."""
+"""Seconds for which an envelope is valid: replicas' clocks may not differ by more."""
 
 _PURPOSE: Final = "cluster envelope"
 
@@ -101,7 +101,7 @@ def _fault(sentence: str) -> str:
 
 
 class EnvelopeFault(Enum):
-    """Why an envelope is refused: all that its sender is told, and operators of both replicas."""
+    """Why an envelope is refused, as told to its sender and to the operators of both replicas."""
 
     SECRET = _fault("it was sealed with no secret that the receiver has (proxy.secret)")
     VERSION = _fault("it is of another version of mcproxy")
@@ -110,7 +110,7 @@ class EnvelopeFault(Enum):
     BODY = _fault("the body beside it is another")
     REPLAY = _fault("it came before")
     UNTOLD = _fault("it does not say why")
-    """Of a receiver of another version."""
+    """A receiver of another version gave no reason."""
 
 
 class RefusedEnvelope(Exception):

@@ -1,8 +1,8 @@
-"""Tells the other replicas what has changed, and hears it from them, over a stream in the shared store.
+"""Publishes changes to the other replicas, and receives theirs, over a stream in the shared store.
 
-Entries are numbered without gaps. A replica that missed some forgets all that it remembers; so does one that finds that
-the stream was lost. What a replica tells, it never hears. Reading and writing go on where they were once a store that
-was away is back; what is to be told waits until then, and what there is too much of is told as a gap.
+Entries are numbered without gaps. A replica that missed some, or finds the stream lost, drops everything that it
+remembers. It ignores its own entries. When the store was down and is back, reading and writing resume where they
+stopped; events wait until then, and too many of them are published as a gap.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STREAM: Final = "events"
 KEPT: Final = 10_000
 """Entries of the stream that the store keeps."""
 MAX_PENDING: Final = 1000
-"""Events of this replica that wait to be told; where there are more, all that others remember counts as stale."""
+"""Events that may wait to be published; beyond that, other replicas are told that all they remember is stale."""
 READ_WAIT: Final = 5.0
 """Seconds that one read waits for the next entry."""
 PACE: Final = 0.005
 """Seconds between two entries of this replica, so that many events are one."""
 AWAY: Final = 0.5
-"""Seconds until a store that failed is asked again."""
+"""Seconds until a store that failed is tried again."""
 
 _PURPOSE: Final = "cluster events"
 
@@ -60,11 +60,11 @@ class StaleReads(msgspec.Struct, frozen=True, tag=True):
 
 
 class StaleAccess(msgspec.Struct, frozen=True, tag=True):
-    """A replica put another configuration in force: who may do what, or what is approved, may have changed."""
+    """A replica put another configuration in force: access rules or approved definitions may have changed."""
 
 
 class StaleAll(msgspec.Struct, frozen=True, tag=True):
-    """Events were lost before they could be told."""
+    """Events were lost before they could be published."""
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag=True):
@@ -85,25 +85,25 @@ ClusterEvent = StaleResource | StaleList | StaleReads | StaleAccess | StaleAll |
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
     origin: str
-    """The label of the replica that tells it."""
+    """The label of the replica that publishes it."""
     events: list[ClusterEvent]
 
 
 class Hearer(Protocol):
-    """Goes by what other replicas tell."""
+    """Reacts to other replicas' events."""
 
     def on_cluster_event(self, event: ClusterEvent) -> None:
         """Never blocks."""
 
     def on_gap(self) -> None:
-        """Events were missed: all that is remembered may be out of date. Never blocks."""
+        """Events were missed: everything that is remembered may be stale. Never blocks."""
 
 
 _decoder: Final = msgspec.json.Decoder(_Told)
 
 
 class ClusterEvents:
-    """Tells the other replicas, and has `hearer` hear what they tell."""
+    """Publishes events to other replicas, and passes theirs to `hearer`."""
 
     def __init__(self, store: Store, sealer: Sealer, hearer: Hearer, metrics: Metrics) -> None:
         self._store = store
@@ -113,10 +113,10 @@ class ClusterEvents:
         self._pending: dict[ClusterEvent, None] = {}
         self._told = Wakeup()
         self._position: StreamPosition | None = None
-        """Of the last entry that was read; None before the first look."""
+        """The position of the last entry that was read; None before the first read."""
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Tells what an upstream announced over a link that all callers share: others may have heard nothing."""
+        """Publishes what an upstream announced over a shared link: other replicas may not have heard it."""
         if isinstance(event, UpstreamChanged) and event.owner is None:
             match event.change:
                 case ResourceUpdated(uri=uri):
@@ -127,14 +127,14 @@ class ClusterEvents:
                     pass
 
     def tell(self, event: ClusterEvent) -> None:
-        """Never blocks. The same event again, before it was told, is one."""
+        """Publishes an event. Never blocks. Equal events that still wait are published once."""
         if len(self._pending) >= MAX_PENDING and event not in self._pending:
             self._pending, event = {}, StaleAll()
         self._pending[event] = None
         self._told.notify_all()
 
     async def run(self) -> None:
-        """Tells and hears until cancelled."""
+        """Publishes and receives until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write)
             tasks.start_soon(self._read)
@@ -204,13 +204,13 @@ class ClusterEvents:
 
 
 async def append(store: Store, sealer: Sealer, events: list[ClusterEvent]) -> None:
-    """Tells events to all replicas but that of the sealer. Raises StoreUnavailable."""
+    """Publishes events to all replicas except the sealer's own. Raises StoreUnavailable."""
     told = msgspec.json.encode(_Told(sealer.label, events))
     await store.append(STREAM, sealer.seal(_PURPOSE, told).encode(), KEPT)
 
 
 def upstream_change(event: StaleResource | StaleList) -> UpstreamChanged:
-    """What another replica heard of an upstream, as this one would have heard it."""
+    """Another replica's event as this replica's own upstream event."""
     if isinstance(event, StaleResource):
         return UpstreamChanged(event.upstream, None, ResourceUpdated(event.uri))
     return UpstreamChanged(event.upstream, None, ListChanged(Kind(event.kind)))

@@ -1,8 +1,8 @@
-"""Decides which replica answers a client's request, and sends it on to that one, with the header fields that it needs.
+"""Decides which replica answers a client's request, and forwards it there with the header fields that it needs.
 
-A stage between identity and the edges: what a request names tells its home (`homes`), and members tell who that is now.
-Only a request of which nothing was executed is sent to a second replica: the first refused the connection or was
-shutting down. A request that comes from another replica passes by this stage and is never sent on.
+A stage between identification and the edges: the ids in a request name its home (`homes`), and `members` says which
+replica that is now. A request goes to a second replica only if the first executed nothing: it refused the connection or
+was shutting down. A request from another replica does not pass this stage, and is never forwarded again.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, InvalidMessage, Request, Re
 from mcproxy.sealing import label_of
 
 MAX_ATTEMPTS: Final = 8
-"""Replicas that are tried for one request: each further one after one that could not be reached, or shut down."""
+"""Replicas that are tried for one request, if each before was unreachable or shutting down."""
 
 _DROPPED: Final = frozenset(
     {"connection", "content-length", "cookie", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"}
 )
-"""Request fields that are of the client's connection."""
+"""Request fields that concern the client's connection."""
 
 log = structlog.get_logger()
 
 Adopting = Callable[[str, RequestHead], AbstractAsyncContextManager[None]]
-"""Is entered around a request for a session of another process: is given its id and the request's head."""
+"""Entered around a request for a session of another process; takes the session's id and the request's head."""
 
 
 class UnknownOutcome(McpError):
-    """The replica that held a call is gone."""
+    """The replica that ran a call is gone."""
 
     def __init__(self) -> None:
         sentence = "the replica that ran this call is gone: its outcome is unknown, and it is not repeated"
@@ -88,29 +88,29 @@ class Forwarding:
         self._streams: OpenStreams | None = None
         self._sessions: Container[str] = ()
         self._idle_streams: set[Callable[[], None]] = set()
-        """Ends each of the streams of changes that are brought from elsewhere."""
+        """For each forwarded stream of changes, a function that ends it."""
         self._draining = False
         self._doubtful = False
 
     def serve_with(self, streams: OpenStreams, sessions: Container[str]) -> None:
-        """Counts and judges streams that are brought from elsewhere as those that begin here.
+        """Counts and judges forwarded streams like those that begin here.
 
-        `sessions` holds the ids of those that are open here.
+        `sessions` holds the ids of the open ones here.
         """
         self._streams, self._sessions = streams, sessions
 
     def doubt(self) -> None:
-        """From now on reads the record of a session of this replica's own before it is opened again."""
+        """From now on reads the record of this replica's own sessions before it opens one again."""
         self._doubtful = True
 
     def drain(self) -> None:
-        """Sends on all that is new; ends streams of changes, so that their clients open them at another replica."""
+        """Forwards all new requests; ends streams of changes, so that clients open them at another replica."""
         self._draining = True
         for end in list(self._idle_streams):
             end()
 
     def stage(self, handler: HeadHandler) -> HeadHandler:
-        """Wraps a handler of requests: those whose home is another replica are sent on to it."""
+        """Wraps a handler of requests: those whose home is another replica are forwarded there."""
 
         def placed(request: http.Request, head: RequestHead) -> Awaitable[http.Answered]:
             if not self._draining and self._is_clearly_here(request, head):
@@ -120,7 +120,7 @@ class Forwarding:
         return placed
 
     def _is_clearly_here(self, request: http.Request, head: RequestHead) -> bool:
-        """Whether a request belongs here by what is seen at once: most do."""
+        """Whether a cheap look shows that a request belongs here, as most do."""
         session = request.fields.get(SESSION_FIELD)
         if session is not None:
             return label_of(session) == self._label and (not self._doubtful or session in self._sessions)
@@ -130,7 +130,7 @@ class Forwarding:
         return body is not None and not names_something(body) and not names_stream(request.target)
 
     def is_certain(self, session: str) -> bool:
-        """Whether a session that is not open here can be opened from its id alone: no other replica ever had it."""
+        """Whether a session that is not open here may be opened from its id alone: no other replica has had it."""
         return not self._doubtful and label_of(session) == self._label
 
     async def _placed(self, handler: HeadHandler, request: http.Request, head: RequestHead) -> http.Answered:
@@ -165,7 +165,7 @@ class Forwarding:
         return await handler(request, head)
 
     def _destination(self, home: Home, request: http.Request, body: bytes) -> Member | None:
-        """The replica that answers a request; None if that is this one. Raises UnknownOutcome."""
+        """The replica that answers a request; None for this one. Raises UnknownOutcome."""
         is_own, member = home.label == self._label, self._members.find(home.label)
         match home.kind:
             case HomeKind.SESSION:
@@ -183,7 +183,7 @@ class Forwarding:
 
     def _session_destination(self, home: Home, request: http.Request, body: bytes) -> Member | None:
         if request.method == "POST" and (asked := answered_label(body)) is not None:
-            # An answer goes to the process that asked, even if that is shutting down.
+            # An answer goes to the process that asked, even while that shuts down.
             asked = asked or home.label
             if asked == self._label or (member := self._members.find(asked)) is None:
                 return None if asked == self._label else self._members.owner(home.key)
@@ -218,7 +218,7 @@ class Forwarding:
         return await brought_back(request, response, judged)
 
     def _judged(self, request: http.Request, head: RequestHead, end: Callable[[], None]) -> Callable[[], None]:
-        """Has a stream of changes ended by `end` when its sender may not have it any more, or this replica drains."""
+        """Ends a forwarded stream of changes by `end` when its sender loses access to it, or this replica drains."""
         assert self._streams is not None
         opened = self._streams.open(head.identified, head.identify_again(request), end)
         self._idle_streams.add(end)

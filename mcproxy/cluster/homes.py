@@ -1,4 +1,4 @@
-"""Which process a request belongs to, read from the label of what it names: a session, a parked call, a task. Pure.
+"""The home of a request: the process named by the label in the id of a session, a parked call or a task. Pure.
 
 A label is a hint until the value behind it is opened: a request with a forged one goes to a replica that refuses it.
 """
@@ -16,15 +16,15 @@ from mcproxy.gateway.results.kept import SCHEME as RESULT_SCHEME
 from mcproxy.sealing import label_of
 
 _SESSION_PARAMETER: Final = "session_id"
-"""Of the URL that clients of 2024-11-05 post to."""
+"""The parameter in the URL that clients of 2024-11-05 post to."""
 _MARKS: Final = (b'"requestState"', b'"taskId', f'"{RESULT_SCHEME}:'.encode())
-"""One of these is in every body that names a parked call, a task or a kept result."""
+"""One of these occurs in every body that names a parked call, a task or a kept result."""
 _LISTENED: Final = b'"taskIds"'
-"""In the body of every stateless request for a stream that has a home."""
+"""Occurs in every stateless request for a stream that has a home."""
 
 
 class HomeKind(Enum):
-    """What a request names that lives in one process."""
+    """The kind of a thing that lives in one process."""
 
     NOTHING = "nothing"
     SESSION = "a handshake session"
@@ -36,7 +36,7 @@ class HomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What a request names: `key`, and the label of the process where that lives; empty where it has none."""
+    """The thing that a request names: its `key`, and the label of the process where it lives; empty if it has none."""
 
     kind: HomeKind
     key: str = ""
@@ -98,7 +98,7 @@ def stream_home(target: str) -> Home:
 
 
 def body_home(body: bytes) -> Home:
-    """What a stateless request names; nothing where the body is not one, which its handler says."""
+    """What a stateless request names; nothing for another body, which the handler refuses."""
     try:
         params = _bodies.decode(body).params
     except msgspec.MsgspecError:
@@ -107,7 +107,7 @@ def body_home(body: bytes) -> Home:
         return NOWHERE
     if params.state is not None:
         label = label_of(params.state)
-        # Without a label it is an upstream's own state, which any replica can relay.
+        # Without a label it is an upstream's own state, which every replica can relay.
         return Home(HomeKind.PARKED, params.state, label) if label else NOWHERE
     listened = [] if params.notifications is None else params.notifications.tasks
     for task in (params.task, *params.tasks, *listened):

@@ -1,7 +1,7 @@
 """One request to another replica's internal listener, and its response brought back as it comes.
 
-The request is sent once. `ReplicaUnreachable`, `ReplicaSlow`, `Moved` and `EnvelopeRefused` mean that nothing was
-executed; `Lost`, that it is unknown what became of it. Decides nothing about where a request belongs.
+The request is sent once. After `ReplicaUnreachable`, `ReplicaSlow`, `Moved` and `EnvelopeRefused` nothing was executed;
+after `Lost` the outcome is unknown. `forwarding` decides where a request goes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MAX_IDLE: Final = 256
 MOVED: Final = 421
 """The status of a replica that shuts down and executed nothing (RFC 9110, section 15.5.20: Misdirected Request)."""
 REFUSED: Final = 403
-"""The status of a replica that did not take the envelope."""
+"""The status of a replica that refused the envelope."""
 OUTCOME_FIELD: Final = "mcproxy-hop"
-"""A response field that only the internal listener sets, to tell its own word from a response of MCP."""
+"""A response field that only the internal listener sets: it marks the listener's own refusals."""
 
 _FAULTS: Final = {fault.name.lower(): fault for fault in EnvelopeFault}
 _HOP_FIELDS: Final = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding"})
-"""Response fields of the connection between the replicas."""
+"""Response fields that concern the connection between the replicas."""
 
 
 class ReplicaUnreachable(Exception):
@@ -41,7 +41,7 @@ class ReplicaUnreachable(Exception):
 
 
 class ReplicaSlow(Exception):
-    """No connection was made in time: nothing was sent. The replica, or this one, may only be busy."""
+    """No connection was made in time, so nothing was sent. Either replica may only be busy."""
 
 
 class Moved(Exception):
@@ -49,14 +49,14 @@ class Moved(Exception):
 
 
 class EnvelopeRefused(Exception):
-    """The replica did not take the envelope, and executed nothing. The text says why, and holds no word of a peer's."""
+    """The replica refused the envelope, and executed nothing. The text says why, in our own words."""
 
     def __init__(self, fault: EnvelopeFault) -> None:
         super().__init__(f"the replica that should answer refuses what this one sends: {fault.value}")
 
 
 class Lost(Exception):
-    """The connection broke before the response was complete: it is unknown what became of the request."""
+    """The connection broke before the response was complete: the outcome is unknown."""
 
 
 class Hops:
@@ -66,10 +66,10 @@ class Hops:
         self._metrics = metrics
         self._tls = tls
         self._pools: dict[str, tuple[Pool, URL, bytes]] = {}
-        """By address: its connections, its URL, and the head of every request."""
+        """By address: its connections, its URL, and the head of each request."""
 
     def forget(self, address: str) -> None:
-        """Breaks every connection to a replica that is gone: what still waits for an answer gets none."""
+        """Breaks every connection to a replica that is gone: waiting requests fail."""
         if address in self._pools:
             self._pools.pop(address)[0].close()
 
@@ -147,7 +147,7 @@ async def _streamed(
                 chunks.write(piece)
             chunks.end()
         except ConnectionBroken:
-            # Not ended as if it were whole: the client knows that something is missing.
+            # Cut off rather than ended: the client sees that something is missing.
             chunks.reset()
         except asyncio.CancelledError:
             if not request.is_disconnected:

@@ -1,4 +1,4 @@
-"""What this replica forgets or looks up again when another one tells that it may be out of date."""
+"""What this replica forgets, or looks up again, when another one reports that it may be stale."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from mcproxy.cluster.events import (
 
 
 class Memories(Protocol):
-    """What the gateway remembers of upstreams (`gateway.gateway.Gateway`)."""
+    """The gateway's caches (`gateway.gateway.Gateway`)."""
 
     def take_note(self, change: UpstreamChanged) -> None:
-        """Goes by a change that another replica heard of. Tells clients nothing, and never blocks."""
+        """Takes in a change that another replica heard of. Tells clients nothing, and never blocks."""
 
     def forget_reads(self, upstream: str | None = None) -> None:
-        """Forgets what was read of an upstream, or (None) of all."""
+        """Drops what the cache holds of an upstream, or of all (None)."""
 
 
 class GrantMemory(Protocol):
-    """What this replica remembers of the grants that all share."""
+    """What this replica remembers of shared grants."""
 
     def on_change(self, upstream: str, principal: str) -> None:
-        """A grant was stored or taken back by another replica."""
+        """Another replica stored or revoked a grant."""
 
     def on_gap(self) -> None:
-        """Changes of any grants may have been missed."""
+        """Changes of grants may have been missed."""
 
 
 class Invalidation:
@@ -81,7 +81,7 @@ class Invalidation:
                 assert_never(event)
 
     def on_gap(self) -> None:
-        """Events may have been missed: doubts all that they could have told."""
+        """Events may have been missed: treats as stale all that they could have reported."""
         self._write_again()
         self._grants.on_gap()
         self._memories.forget_reads()

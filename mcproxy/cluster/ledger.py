@@ -1,7 +1,7 @@
-"""The counts of limits that replicas share, in the store: what each replica reserves of them, off the way of calls.
+"""The counts of limits that replicas share, in the store; replicas reserve parts of them outside calls' way.
 
-One task asks for all that is wanted, in one script and once every few milliseconds. While the store is away nothing
-waits for it: `is_away` says so, and limits go by what each replica counts itself. What was used is told later.
+One task requests all that is wanted, in one script and once every few milliseconds. While the store is down nothing
+waits for it: `is_away` says so, and limits use each replica's own counts. Usage is reported later.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from mcproxy.concurrency.clock import Clock
 from mcproxy.concurrency.wakeup import Wakeup
 
 PACE: Final = 0.01
-"""Seconds between two requests, so that many calls are one request; a call that waits is not kept."""
+"""Seconds between two requests, so that many calls make one request; a call that waits is served at once."""
 BATCH: Final = 100
 """Counts in one request."""
 AWAY: Final = 0.5
-"""Seconds until a store that did not answer is asked again."""
+"""Seconds until a store that did not answer is tried again."""
 CLOSE_TIMEOUT: Final = 1.0
-"""Seconds to give back, at the end, what was reserved and not used."""
+"""Seconds for giving back unused reservations at the end."""
 MAX_WANTED: Final = 100_000
-"""Reservations that wait to be asked for; beyond it, what is over is not given back."""
+"""Reservations that may wait to be requested; beyond that, unused ones are not given back."""
 
 log = structlog.get_logger()
 
 
 class SharedLedger:
-    """Implements `access.reservations.Ledger`. `own` is this replica's name, and `live` says those of all that live."""
+    """Implements `access.reservations.Ledger`.
+
+    `own` is this replica's name; `live` returns those of all live replicas.
+    """
 
     def __init__(
         self,
@@ -55,9 +58,9 @@ class SharedLedger:
         self._close_timeout = close_timeout
         self._numbers = itertools.count()
         self._wanted: dict[Reservation, anyio.Event | None] = {}
-        """With what is set when the store has answered, where a call waits for that."""
+        """Wanted reservations; each with an event that is set upon the store's answer if a call waits for it."""
         self._known: dict[str, Reservation] = {}
-        """Those of which the store knows."""
+        """The reservations that the store knows."""
         self._asked = Wakeup()
         self._urgent = Wakeup()
         self._is_requesting = False
@@ -65,13 +68,13 @@ class SharedLedger:
 
     @property
     def is_asking(self) -> bool:
-        """Whether anything is wanted that the store has not answered yet, and may be asked now."""
+        """Whether something is wanted that the store has not answered yet, and may be asked for now."""
         now = self._clock()
         return self._is_requesting or any(wanted.is_due(now) for wanted in self._wanted)
 
     @property
     def members(self) -> int:
-        """How many replicas share the limits, this one among them."""
+        """The number of replicas that share the limits, this one included."""
         return len({self._own, *self._live()})
 
     def name(self) -> str:
@@ -97,7 +100,7 @@ class SharedLedger:
         await answered.wait()
 
     async def run(self) -> None:
-        """Asks for what is wanted until cancelled, then gives back what was not used."""
+        """Requests what is wanted until cancelled, then gives back what was not used."""
         try:
             while True:
                 await self._round()
@@ -178,7 +181,7 @@ def _key(reservation: Reservation) -> str:
 
 
 def _digest(key: CounterKey) -> str:
-    """The names of callers stand in no key."""
+    """A digest for keys, which may hold no caller's name."""
     return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
 
 
@@ -197,7 +200,7 @@ def _numbers(answer: ScriptResult) -> list[int]:
 
 
 def _wait(measure: Measure, wait: float) -> float:
-    """In how many seconds there will be more, where nothing is left."""
+    """Seconds until there will be more, if nothing is left."""
     match measure:
         case Measure.RATE:
             return wait
@@ -244,7 +247,7 @@ def _reserve(held: Memory, keys: Sequence[str], arguments: Sequence[Argument], n
 
 
 def _share(mine: float, left: float, used: float, needed: float, wanted: float, members: int) -> float:
-    """How many one replica may have in all, which has `mine`, where `left` are not reserved."""
+    """The most that one replica may have in all, if it has `mine` and `left` are unreserved."""
     if wanted <= mine:
         return max(used, wanted)
     required = max(mine, min(needed, mine + max(left, 0)))

@@ -1,7 +1,7 @@
 """The internal listener: takes requests that other replicas authenticated, and answers them as if they had come here.
 
-An envelope that does not open, is for another replica, expired, replayed or beside another body is refused with 403,
-and nothing is executed. While this replica shuts down, what could be answered elsewhere gets 421.
+An envelope that does not open, is for another replica, has expired, is replayed or comes with another body is refused
+with 403, and nothing is executed. While this replica shuts down, requests that another could answer get 421.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mcproxy.settings import Cluster, Proxy
 MAX_ENVELOPE: Final = 256 * 1024
 """Bytes that an envelope may add to the largest body."""
 IDLE: Final = 120.0
-"""Seconds that a connection of another replica may be idle: longer than its pool keeps it."""
+"""Seconds that another replica's connection may be idle: longer than its pool keeps it."""
 CLOSING: Final = 1.0
-"""Seconds for the last responses to be read."""
+"""Seconds for other replicas to read the last responses."""
 
 log = structlog.get_logger()
 
@@ -63,7 +63,7 @@ class InternalListener:
         self._draining = False
 
     def drain(self) -> None:
-        """Takes only what can be answered nowhere else."""
+        """From now on accepts only requests that no other replica can answer."""
         self._draining = True
 
     @asynccontextmanager
@@ -113,7 +113,7 @@ class InternalListener:
 
 
 def _is_bound_here(envelope: HopEnvelope, body: bytes) -> bool:
-    """Whether a request is of a call that runs here, a parked one included, or of a stream that ends here."""
+    """Whether a request concerns a call that runs here (a parked one included), or a stream that ends here."""
     if any(name == SESSION_FIELD for name, _ in envelope.fields):
         return envelope.method == "POST" and answered_label(body) is not None
     return names_stream(envelope.target) or bool(body_home(body).label)

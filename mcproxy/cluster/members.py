@@ -1,9 +1,9 @@
-"""The replicas: who they are, which of them can be reached, and which of them takes a key that has no home.
+"""The members of the cluster: their addresses, which can be reached, and which one takes a key that has no home.
 
 Each announces itself in the store HEARTBEATS times in `member_ttl`, and learns of the others by the same command. A
-member is dead when ABSENCES announcements in a row did not return it and it does not answer by itself either: one that
-is only late lives. Where it refuses a connection it counts as dead until it answers. While the store is away, the
-members that were known last count. Elects nobody.
+member is dead when ABSENCES announcements in a row did not return it and it does not answer directly either; one that
+is only late lives. If it refuses a connection, it counts as dead until it answers. While the store is down, the last
+known members count. There is no election.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HEARTBEATS: Final = 5
 ABSENCES: Final = 3
 """Announcements in a row that did not return a member: a store that lost its data returns few at first."""
 LOOK: Final = 0.1
-"""Seconds between two looks of a replica that is about to end at whether any other stays."""
+"""Seconds between two checks by a replica that is about to end whether another one stays."""
 MAX_STRANGERS: Final = 1000
-"""Labels that no member has; each is looked for once in the time after which a member counts as dead."""
+"""Unknown labels that are remembered; each is looked up once in the time after which a member counts as dead."""
 GROUP: Final = "members"
 
 _COMPARED: Final = ("configuration", "lock", "version")
@@ -41,27 +41,27 @@ log = structlog.get_logger()
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a replica says of itself. `label` is that of its sealer, another one after each start."""
+    """A replica's description of itself. `label` is that of its sealer, a new one after each start."""
 
     label: str
     address: str
     """The URL of its internal listener."""
     version: str
     configuration: str
-    """A digest of its settings, without those that differ from replica to replica."""
+    """A digest of its settings, without those that may differ between replicas."""
     lock: str
-    """A digest of what `access.pins` has approved."""
+    """A digest of the approved definitions (`access.pins`)."""
     is_leaving: bool = False
-    """Whether it shuts down: it ends what runs there, and takes nothing new."""
+    """Whether it shuts down: it ends what runs there, and accepts nothing new."""
 
 
 def chosen(key: str, labels: Iterable[str]) -> str:
-    """Rendezvous hashing: the label that takes a key. Where one comes or goes, only its own keys move."""
+    """Rendezvous hashing: the label that takes a key. When a label comes or goes, only its own keys move."""
     return max(labels, key=lambda label: hashlib.blake2b(f"{label}\0{key}".encode(), digest_size=8).digest())
 
 
 def disagreements(one: Member, other: Member) -> list[str]:
-    """In what two replicas differ that should agree."""
+    """The respects in which two replicas differ that should agree."""
     return [what for what in _COMPARED if getattr(one, what) != getattr(other, what)]
 
 
@@ -96,44 +96,44 @@ class Members:
         self._answers = answers
         self._leaving = False
         self._attempted = clock()
-        """When this replica was last awake to announce itself, whether the store was there or not."""
+        """When this replica last ran to announce itself, whether the store was up or not."""
         self._known: dict[str, Member] = {}
         self._announced: set[str] = set()
-        """Labels of those that the store returned last, of which none is unknown."""
+        """Labels that the store returned last."""
         self._absences: Counter[str] = Counter()
-        """Announcements in a row that did not return a member, by label; none since it answered by itself."""
+        """By label, announcements in a row that did not return a member; reset when it answers directly."""
         self._late: set[str] = set()
-        """Labels of those that are not announced, and answer."""
+        """Labels of members that are not announced, and answer."""
         self._asked: set[str] = set()
-        """Labels of those that are being asked whether they live."""
+        """Labels of members that are being asked whether they live."""
         self._strangers: TTLCache[str, None] = TTLCache(MAX_STRANGERS, ttl, clock)
-        """Labels that were looked for, and those of members that are gone."""
+        """Unknown labels that were looked up, and labels of members that are gone."""
         self._looking = anyio.Lock()
         self._unreachable: set[str] = set()
-        """Labels of those that refused a connection, and have not answered since."""
+        """Labels of members that refused a connection, and have not answered since."""
         self._mismatches: frozenset[str] = frozenset()
         self._store_is_away = False
         self.are_known = False
-        """Whether this replica has ever heard who the others are; before, it cannot tell who is dead."""
+        """Whether this replica has ever heard of the others; before that, it cannot tell which are dead."""
 
     @property
     def own(self) -> Member:
-        """This replica, as it announces itself."""
+        """This replica's announcement of itself."""
         member = self._describe()
         return replace(member, is_leaving=True) if self._leaving else member
 
     def all(self) -> list[Member]:
-        """All that count now, this one first."""
+        """All members that count now, this one first."""
         own = self.own
         return [own, *(member for label, member in sorted(self._known.items()) if label != own.label)]
 
     def find(self, label: str) -> Member | None:
-        """Another replica that can be reached; None where it is dead, or never was."""
+        """Another replica that can be reached; None if it is dead, or never was a member."""
         member = self._known.get(label)
         return None if label in self._unreachable else member
 
     def owner(self, key: str) -> Member | None:
-        """The replica that takes a key without a home; None if that is this one, or no other is there."""
+        """The replica that takes a key without a home; None for this one, or if there is no other."""
         own = self.own
         others = {label: member for label in self._known if (member := self.find(label)) and not member.is_leaving}
         others.pop(own.label, None)
@@ -141,7 +141,7 @@ class Members:
         return others.get(chosen(key, candidates)) if candidates else None
 
     async def look_for(self, label: str) -> None:
-        """Has `find` know a member that came since this replica last announced itself."""
+        """Looks for a member that joined since this replica last announced itself, so that `find` knows it."""
         if self._knows(label):
             return
         async with self._looking:
@@ -151,12 +151,12 @@ class Members:
                     self._strangers[label] = None
 
     def _knows(self, label: str) -> bool:
-        """Whether the store could tell nothing more of who has a label."""
+        """Whether the store could say nothing new about a label."""
         is_known = label in self._known or label == self.own.label or label in self._strangers
         return not label or is_known or self._store_is_away
 
     def lose(self, label: str) -> None:
-        """Takes note that a member refuses connections."""
+        """Notes that a member refuses connections."""
         if label not in self._known:
             return
         self._unreachable.add(label)
@@ -164,11 +164,11 @@ class Members:
         self._count()
 
     def is_announced(self, label: str) -> bool:
-        """Whether the store returned a member at the last announcement: it lives, and may be slow."""
+        """Whether the last announcement returned a member: it lives, and may be slow."""
         return label in self._known and not self._store_is_away and label not in self._absences
 
     def note_leaving(self, label: str) -> None:
-        """Takes note that a member shuts down, before it is announced here."""
+        """Notes that a member shuts down, before that is announced here."""
         if label in self._known:
             self._known[label] = replace(self._known[label], is_leaving=True)
 
@@ -181,7 +181,7 @@ class Members:
                 await anyio.sleep(self._ttl / HEARTBEATS)
 
     async def announce(self, *, is_regular: bool = True) -> None:
-        """Announces this replica once, and takes note of the others; of who is absent only if `is_regular`."""
+        """Announces this replica once, and takes in the others; counts absences only if `is_regular`."""
         now = self._clock()
         if now - self._attempted > self._ttl:
             log.warning("this replica was frozen, and may have been taken for dead", seconds=now - self._attempted)
@@ -203,9 +203,9 @@ class Members:
         self._take(list(filter(None, map(self._opened, found.values()))), is_regular)
 
     async def examine(self) -> None:
-        """Asks the members that are not announced any more, or refused a connection, whether they live.
+        """Asks members that are no longer announced, or refused a connection, whether they live.
 
-        Of the former those that do not answer are dead; of the latter those that do can be reached again.
+        The former are dead if they do not answer; the latter are reachable again if they do.
         """
         doubtful = {label for label, absences in self._absences.items() if absences >= ABSENCES} | self._unreachable
         async with anyio.create_task_group() as tasks:
@@ -241,7 +241,7 @@ class Members:
         await self.announce()
 
     async def linger(self, seconds: float) -> None:
-        """Returns once no other replica is there that stays, or after so many seconds: until then all have heard."""
+        """Returns once no other replica stays, or after so many seconds: by then all have heard of the shutdown."""
         with anyio.move_on_after(seconds):
             while any(not self._known[label].is_leaving for label in self._announced - {self.own.label}):
                 await anyio.sleep(LOOK)
@@ -255,7 +255,7 @@ class Members:
             self._metrics.cluster_store_failures.inc()
 
     def _opened(self, sealed: bytes) -> Member | None:
-        """None for what no replica with our secret wrote."""
+        """The member in an entry; None if no replica with our secret wrote it."""
         try:
             return msgspec.json.decode(self._sealer.open(_PURPOSE, sealed.decode()), type=Member)
         except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
@@ -291,7 +291,7 @@ class Members:
         log.info("a replica is gone", replica=label)
 
     def _compare(self, own: Member) -> None:
-        """An operator's mistake, or the middle of a rollout: callers see other tools at each replica."""
+        """Warns if replicas differ: by mistake, or during a rollout, callers then see other tools at each."""
         others = [member for label, member in self._known.items() if label != own.label]
         counts = Counter(what for member in others for what in disagreements(own, member))
         for what in _COMPARED:

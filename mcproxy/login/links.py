@@ -1,7 +1,7 @@
 """Links to the page where a principal logs in at an upstream: sealed, expiring, and of no use to another principal.
 
-The link authenticates nobody (2025-11-25, elicitation, "Safe URL Handling"): it says who is to log in, and the page
-asks for proof. Nothing is stored.
+The link authenticates no one (2025-11-25, elicitation, "Safe URL Handling"): it names who has to log in, and the page
+demands proof. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from mcproxy.sealing import Sealer, Unsealable
 
 CONNECT_PATH: Final = "/oauth/connect/"
 LINK_LIFE: Final = 3600.0
-"""Seconds for which a link is good."""
+"""Seconds for which a link is valid."""
 _PURPOSE: Final = "login link"
 
 
 class ConnectLink(msgspec.Struct, frozen=True, array_like=True):
-    """What a link says."""
+    """The content of a link."""
 
     upstream: str
     principal: str
-    """Who is to log in; empty for the gateway's own login, which serves all callers."""
+    """The principal that has to log in; empty for the gateway's own login, which serves all callers."""
     issuer: str | None
-    """The authorization server, where it was known when the link was made: no other may take its place."""
+    """The authorization server, if known when the link was made: no other may take its place."""
     expires: float
     """A Unix time in seconds."""
 
 
 class InvalidLink(Exception):
-    """A link that is not of this gateway, or has expired. The text says which."""
+    """A link that this gateway did not make, or that has expired. The text says which."""
 
 
 _links = msgspec.json.Decoder(ConnectLink)
@@ -52,7 +52,7 @@ class ConnectLinks:
         return CONNECT_PATH + self._sealer.seal(_PURPOSE, msgspec.json.encode(link))
 
     def open(self, sealed: str) -> ConnectLink:
-        """What a link says. Raises InvalidLink."""
+        """The content of a link. Raises InvalidLink."""
         try:
             link = _links.decode(self._sealer.open(_PURPOSE, sealed))
         except (Unsealable, msgspec.DecodeError) as error:

@@ -30,7 +30,7 @@ HEADERS: Final = {
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_DIGEST}'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Not `no-referrer`: with that, browsers send `Origin: null` with our own forms. No other site is told more by this.
+    # Not `no-referrer`, with which browsers send `Origin: null` with our own forms. Other sites learn no more by this.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

@@ -1,7 +1,7 @@
-"""Answers requests to the login pages: who is it, consent, the way to the upstream's authorization server, and back.
+"""Answers requests to the login pages: identification, consent, and the redirects to the authorization server and back.
 
-A visitor who opens a link proves to be its principal, or is answered 403, and nothing is begun or stored. Each form
-carries a token of its session; the `state` of a login is given out after consent alone (security best practices).
+A visitor who opens a link must prove to be its principal; else the answer is 403, and nothing is begun or stored. Each
+form carries a token of its session; a login's `state` is issued only after consent (security best practices).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 log = structlog.get_logger()
 
 FORM_TIMEOUT: Final = 10.0
-"""Seconds that the body of a form may take."""
+"""Seconds for receiving the body of a form."""
 MAX_FORM: Final = 16 * 1024
 """Bytes of a form."""
 
@@ -49,11 +49,11 @@ FAILURES: Final = (
     TokenRefused,
     TokenUnavailable,
 )
-"""What ends a login, with a text for the person who tried."""
+"""Exceptions that end a login, with a text for the person who tried."""
 
 
 class LoginSite(Protocol):
-    """What the pages need of the gateway, as of now."""
+    """The gateway as the pages see it, now."""
 
     @property
     def settings(self) -> Settings:
@@ -61,25 +61,25 @@ class LoginSite(Protocol):
 
     @property
     def base_url(self) -> str | None:
-        """Where the pages are reached, without a slash at its end; None while that is not known."""
+        """The URL of the pages, without a final slash; None while unknown."""
 
     @property
     def is_personal(self) -> bool:
-        """Whether the gateway serves the one person who started it, over stdio: there is no other visitor."""
+        """Whether the gateway serves only the person who started it, over stdio."""
 
     def logins(self, upstream: str) -> UpstreamLogins | None:
         """The logins of an upstream; None where there is none of that name with `oauth`."""
 
 
 class _AtIssuer(msgspec.Struct, frozen=True, tag=True):
-    """A visitor signs in at an issuer of the gateway's callers, to go on at `page`."""
+    """A visitor who signs in at an issuer of the gateway's callers, and continues at `page`."""
 
     started: StartedSignIn
     page: str
 
 
 class _AtUpstream(msgspec.Struct, frozen=True, tag=True):
-    """A visitor logs in at the authorization server of an upstream."""
+    """A visitor who logs in at an upstream's authorization server."""
 
     started: StartedLogin
     link: ConnectLink
@@ -89,7 +89,7 @@ _steps: Final = msgspec.json.Decoder(_AtIssuer | _AtUpstream)
 
 
 class _PageRefused(Exception):
-    """A request that is answered with a page that says why."""
+    """A request that is answered by a page with the reason."""
 
     def __init__(self, why: str, status: int = 403, advice: str = "") -> None:
         super().__init__(why)
@@ -99,7 +99,7 @@ class _PageRefused(Exception):
 
 
 class LoginRoutes:
-    """`authenticator` identifies requests that prove who they are by themselves: by a certificate, or a proxy."""
+    """`authenticator` identifies requests that prove their sender themselves, by a certificate or through a proxy."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class LoginRoutes:
     def _answering(
         self, handler: Callable[[http.Request, Mapping[str, str]], Awaitable[http.Response]]
     ) -> http.RoutedHandler:
-        """`handler`, whose refusals are pages too."""
+        """`handler`, with its refusals rendered as pages too."""
 
         async def answer(request: http.Request, path: Mapping[str, str]) -> http.Response:
             try:
@@ -154,7 +154,7 @@ class LoginRoutes:
         return answer
 
     async def _show(self, request: http.Request, path: Mapping[str, str]) -> http.Response:
-        """Asks who the visitor is, or for consent."""
+        """Shows the form for identification, or for consent."""
         link, logins = self._opened(path["sealed"])
         session = self._session(request) or self._visits.begin()
         match await self._visitor(request, link, session):
@@ -230,7 +230,7 @@ class LoginRoutes:
     async def _begin_login(
         self, sealed: str, link: ConnectLink, logins: UpstreamLogins, session: VisitorSession, shown: str
     ) -> http.Response:
-        """After consent: to the authorization server that the page showed, and to no other."""
+        """After consent: redirects to the authorization server that the page named, and to no other."""
         found = await logins.discover(link.principal)
         if found.server.issuer != shown or link.issuer not in {None, shown}:
             return await self._consent_page(sealed, link, logins, session)
@@ -240,7 +240,7 @@ class LoginRoutes:
         return self._page("leaving", url=started.url, issuer=found.server.issuer)
 
     async def _step(self, state: str, session: VisitorSession | None) -> _AtIssuer | _AtUpstream | None:
-        """What a redirect belongs to, once; None where that is nothing that was begun in this browser."""
+        """The step that a redirect belongs to, once; None if it was not begun in this browser."""
         kept = None if session is None else await self._under_way.take(state, session.id)
         try:
             return None if kept is None else _steps.decode(kept)
@@ -283,7 +283,7 @@ class LoginRoutes:
         )
 
     def _identified(self, sealed: str, principal: Principal) -> http.Response:
-        """Back to the page of a link, with a new session of a visitor who has shown who it is."""
+        """Returns an identified visitor to a link's page, with a new session."""
         fields = {"Location": f"{self._base}{CONNECT_PATH}{sealed}", "Cache-Control": "no-store"}
         session = self._visits.begin(principal.name, is_operator=self._is_operator(principal))
         return http.Response(303, b"", {**fields, **self._cookie(session)})

@@ -1,7 +1,7 @@
 """Sign in at an issuer of the gateway's callers: an authorization code with PKCE, for a token that names the principal.
 
-The token is verified as those of callers are (`access.identity`), so that it is the same principal by the same rules.
-It is used for that alone, and kept nowhere.
+The token is verified like callers' tokens (`access.identity`), so that the same rules yield the same principal. It is
+used for nothing else, and not kept.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _OPENID: Final = "openid"
 
 
 class StartedSignIn(NamedTuple):
-    """A person at the issuer: what must be known when the redirect comes."""
+    """A sign-in that has begun: what must be remembered until its redirect comes."""
 
     issuer: str
     login: Login
     found: Discovered
     url: str
-    """Where the person's browser is sent."""
+    """The URL for the person's browser."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SignIn:
         return StartedSignIn(issuer.issuer, login, found, url)
 
     async def finish(self, started: StartedSignIn, redirected: Mapping[str, str]) -> Principal:
-        """Who signed in. Raises NotIdentified, and as `OAuthFlow` does."""
+        """The principal who signed in. Raises NotIdentified, and as `OAuthFlow` does."""
         resource = started.found.resource
         issuers = self._identity.settings.oauth.issuers
         issuer = next((issuer for issuer in issuers if issuer.issuer == started.issuer), None)
@@ -88,7 +88,7 @@ class SignIn:
         return (await self._identity.identify(shown)).principal
 
     async def principal(self, secret: str, resource: str) -> Principal:
-        """Whose key or token that is. Raises NotIdentified."""
+        """The principal of a key or token. Raises NotIdentified."""
 
         def is_audience(audience: str) -> bool:
             return audience.removesuffix("/") == resource

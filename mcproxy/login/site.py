@@ -1,7 +1,7 @@
-"""Where the login pages are, and who is given a link to them (implements `gateway.input.logins.LoginPages`).
+"""The address of the login pages, and the links to them for callers (implements `gateway.input.logins.LoginPages`).
 
-Behind `proxy.public_url`, else at the address that the gateway listens on, if that is loopback. Over stdio the pages
-have a listener of their own on loopback, and a browser is opened there where the machine has one.
+The pages are below `proxy.public_url`, else at the gateway's own address if that is loopback. Over stdio they have a
+listener of their own on loopback, and a browser is opened there if the machine has one.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class GatewaySite:
         """When a browser was opened for an upstream and principal."""
         self.logins = logins
         self.listening_url: str | None = None
-        """Where the pages are served by this process; None before they are."""
+        """The URL at which this process serves the pages; None before it does."""
         self.is_personal = False
 
     @property
     def base_url(self) -> str | None:
-        """Where visitors reach the pages; None where no address for them is known, or it may not be told."""
+        """The URL of the pages for visitors; None if no address is known, or none may be told."""
         if self.is_personal:
             return self.listening_url
         public = self.settings.proxy.public_url
@@ -70,7 +70,7 @@ class GatewaySite:
         return own if own is not None and is_loopback(urlsplit(own).hostname or "") else None
 
     def url(self, need: LoginNeed, caller: Caller) -> str | None:
-        """The link for `caller`, who may log in for itself; for all callers where it is an operator."""
+        """The link for `caller` to log in for itself; for all callers, if it is an operator."""
         base, logins = self.base_url, self.logins(need.upstream)
         if base is None or logins is None or not logins.is_for_people:
             return None
@@ -82,14 +82,17 @@ class GatewaySite:
         return base + self._links.path(need.upstream, principal, logins.issuer(principal))
 
     def operators_url(self, upstream: str) -> str | None:
-        """The link by which an operator logs in for all callers, where one login serves them."""
+        """The link for an operator to log in for all callers, if one login serves them."""
         base, logins = self.base_url, self.logins(upstream)
         if base is None or logins is None or logins.is_per_principal or not logins.is_for_people:
             return None
         return base + self._links.path(upstream, "", logins.issuer(""))
 
     async def opened(self, need: LoginNeed, url: str) -> bool:
-        """Whether a browser is open at such a link on this machine, or was a short while ago."""
+        """Opens a browser at such a link on this machine, unless one was opened a short while ago.
+
+        Returns whether one is open.
+        """
         if not self.is_personal or not has_display():
             return False
         key, now = (need.upstream, need.owner or ""), self._clock()
@@ -111,7 +114,7 @@ def has_display(environ: Mapping[str, str] = os.environ, platform: str = sys.pla
 
 @asynccontextmanager
 async def serving_alone(routes: list[http.Route]) -> AsyncIterator[str]:
-    """Serves the pages alone, on a free port of loopback, while entered; gives the URL. Raises OSError."""
+    """Serves only the pages, on a free port of loopback, while entered; yields the URL. Raises OSError."""
     router = http.PathRouter(routes)
 
     async def handle(request: http.Request) -> http.Answered:

@@ -20,11 +20,11 @@ from mcproxy.login.links import ConnectLink
 from mcproxy.sealing import Sealer, Unsealable
 
 SESSION_LIFE: Final = 900.0
-"""Seconds for which a visitor stays who it showed to be."""
+"""Seconds for which a visitor stays identified."""
 LOGIN_LIFE: Final = 600.0
 """Seconds that a person has at an authorization server."""
 MAX_LOGINS: Final = 1000
-"""Logins under way; of more, the oldest are forgotten."""
+"""Logins in progress; beyond that, the oldest are forgotten."""
 MAX_LOGINS_OF_SESSION: Final = 8
 _SESSION: Final = "login session"
 _FORM: Final = "login form"
@@ -35,14 +35,14 @@ class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     principal: str | None
-    """Who it showed to be; None before it did."""
+    """The visitor's principal; None until it is proved."""
     expires: float
     is_operator: bool = False
-    """Whether it may log in for all callers, where it has shown who it is."""
+    """Whether the identified visitor may log in for all callers."""
 
 
 class Visitor(Enum):
-    """What a visitor is to a link."""
+    """The relation of a visitor to a link."""
 
     UNKNOWN = "has not shown who it is"
     EXPECTED = "is whom the link is for"
@@ -57,7 +57,7 @@ class Visits:
         self._clock = clock
 
     def session(self, cookies: str, *, is_secure: bool) -> VisitorSession | None:
-        """The session of a request by its Cookie header; None where there is none that is good."""
+        """The session in a request's Cookie header; None if there is no valid one."""
         try:
             opened = self._sealer.open(_SESSION, _cookie(cookies, _cookie_name(is_secure=is_secure)))
             session = msgspec.json.decode(opened, type=VisitorSession)
@@ -66,27 +66,27 @@ class Visits:
         return session if session.expires > self._clock() else None
 
     def begin(self, principal: str | None = None, *, is_operator: bool = False) -> VisitorSession:
-        """A new session: as well when a visitor has shown who it is, so that another site cannot plant one."""
+        """A new session; also once a visitor is identified, so that another site cannot plant one."""
         return VisitorSession(secrets.token_urlsafe(16), principal, self._clock() + SESSION_LIFE, is_operator)
 
     def cookie(self, session: VisitorSession, *, is_secure: bool) -> str:
-        """The Set-Cookie header. It is sent along when the authorization server redirects back, hence Lax."""
+        """The Set-Cookie header. `Lax`, so that it is sent when the authorization server redirects back."""
         sealed = self._sealer.seal(_SESSION, msgspec.json.encode(session))
         secure = "; Secure" if is_secure else ""
         name = _cookie_name(is_secure=is_secure)
         return f"{name}={sealed}; Path=/; HttpOnly; SameSite=Lax; Max-Age={SESSION_LIFE:.0f}{secure}"
 
     def form_token(self, session: VisitorSession, page: str) -> str:
-        """What a form of `page` carries, which a page of another site cannot know."""
+        """The token in a form of `page`, which a page of another site cannot know."""
         return self._sealer.digest(_FORM, f"{session.id} {page}".encode())
 
     def is_own_form(self, session: VisitorSession, page: str, token: str) -> bool:
-        """Whether a form came from `page` as it was shown in this session. Compares in constant time."""
+        """Whether a form came from `page` as shown in this session. Compares in constant time."""
         return hmac.compare_digest(self.form_token(session, page).encode(), token.encode())
 
 
 def visitor(link: ConnectLink, principal: str | None, *, is_operator: bool) -> Visitor:
-    """What the principal that a visitor showed to be is to a link; the gateway's own login is for operators."""
+    """The relation of an identified visitor to a link; the gateway's own login is for operators."""
     if principal is None:
         return Visitor.UNKNOWN
     expected = is_operator if not link.principal else principal == link.principal
@@ -103,7 +103,7 @@ class LoginsUnderWay(Protocol):
         """Keeps a login for `life` seconds."""
 
     async def take(self, state: str, session: str) -> bytes | None:
-        """What belongs to a login, once; None where it is not known, or of another session."""
+        """What is kept with a login, once; None if it is unknown, or of another session."""
 
 
 class _UnderWay(msgspec.Struct, frozen=True):

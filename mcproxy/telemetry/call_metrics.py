@@ -1,6 +1,6 @@
 """The series of calls, by upstream, method and subject: looked up once, then counted by plain additions.
 
-Label values are bounded: of each upstream so many subjects have series of their own (R52).
+Label values are bounded: only so many subjects of each upstream have series of their own (R52).
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Final
 from mcproxy.telemetry.fast_metrics import FastCounter, FastHistogram, Tally
 
 OTHER: Final = "other"
-"""Label value that all subjects beyond the limit share."""
+"""The label value that all subjects beyond the limit share."""
 
 
 class Subjects:
-    """Tools and prompts that have series of their own: of each upstream the first `most` that were called (R52)."""
+    """The tools and prompts with series of their own: for each upstream, the first `most` that were called (R52)."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._known: dict[str, set[str]] = {}
 
     def label(self, upstream: str, subject: str) -> str:
-        """The label value of a subject: itself while its upstream has room for more series, else OTHER."""
+        """The label value of a subject: the subject itself while its upstream has room for more series, else OTHER."""
         known = self._known.get(upstream)
         if known is None:
             known = self._known[upstream] = set()
@@ -33,7 +33,7 @@ class Subjects:
         return subject
 
     def forget(self, upstream: str) -> None:
-        """Frees the places of an upstream that is gone."""
+        """Frees the places of a removed upstream."""
         self._known.pop(upstream, None)
 
 
@@ -106,7 +106,7 @@ class Calls:
         self._accounts: dict[tuple[str, str, str], Account] = {}
 
     def account(self, upstream: str, method: str, subject: str) -> Account:
-        """The account of a finished call; a look-up where it exists."""
+        """The account of a finished call; only a look-up if it exists."""
         return self._accounts.get((upstream, method, subject)) or self._opened(upstream, method, subject)
 
     def _opened(self, upstream: str, method: str, subject: str) -> Account:
@@ -117,6 +117,6 @@ class Calls:
         return self._accounts[labels]
 
     def forget(self, upstream: str) -> None:
-        """Drops the accounts of an upstream that is gone (R52); the series themselves are dropped by `Tally.forget`."""
+        """Drops the accounts of a removed upstream (R52); `Tally.forget` drops the series themselves."""
         self.subjects.forget(upstream)
         self._accounts = {labels: account for labels, account in self._accounts.items() if labels[0] != upstream}

@@ -1,7 +1,7 @@
 """Counters, gauges and histograms for the hot path: plain numbers that the Prometheus registry reads when scraped.
 
-The library's own are safe to use from any thread, at the price of a lock and several calls for each number. These
-belong to one thread, and cost an addition. What is counted now and then has no need of them.
+The library's own instruments are safe to use from any thread, at the price of a lock and several calls for each number.
+These belong to one thread, and cost an addition. Rare events do not need them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Series(Protocol):
     """The numbers of one combination of labels."""
 
     def samples(self) -> Iterator[Sample]:
-        """With suffixes for names, and without the labels of the series."""
+        """Samples with suffixes for their names, and without the series' labels."""
 
 
 S = TypeVar("S", bound=Series)
 
 
 class Tally(Generic[S]):
-    """An instrument: series of one kind by their labels. A `Collector` of prometheus_client."""
+    """An instrument: its series by their labels. A `Collector` of prometheus_client."""
 
     def __init__(self, kind: str, name: str, documentation: str, labels: Sequence[str], start: Callable[[], S]) -> None:
         self._kind = kind
@@ -40,11 +40,11 @@ class Tally(Generic[S]):
         self._update: Callable[[], None] = lambda: None
 
     def before_reading(self, update: Callable[[], None]) -> None:
-        """Has `update` called before each reading: for what is counted late, as when its time is over."""
+        """Calls `update` before each reading, for numbers that are counted late."""
         self._update = update
 
     def labels(self, *values: str) -> S:
-        """The series with these values, from now on there if it was not."""
+        """The series with these values; made if it does not exist."""
         found = self._series.get(values)
         if found is None:
             found = self._series[values] = self._start()
@@ -107,7 +107,7 @@ class FastGauge:
 
 
 class FastHistogram:
-    """One series of a histogram. `bounds` are the upper ones of its buckets, in order, but for infinity."""
+    """One series of a histogram. `bounds` are the upper bounds of its buckets, in order, without infinity."""
 
     __slots__ = ("_bounds", "_counts", "_created", "_examples", "_sum")
 
@@ -119,7 +119,7 @@ class FastHistogram:
         self._sum = 0.0
 
     def observe(self, value: float, trace: str | None = None) -> None:
-        """`trace` is where an example of it is found (OpenMetrics, Exemplars)."""
+        """Counts a value. `trace` names an example of it (OpenMetrics, Exemplars)."""
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
@@ -147,5 +147,5 @@ def gauge(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastGau
 
 
 def histogram(name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Tally[FastHistogram]:
-    """A histogram; `bounds` are the upper ones of its buckets, in order, but for infinity."""
+    """A histogram; `bounds` are the upper bounds of its buckets, in order, without infinity."""
     return Tally("histogram", name, documentation, labels, partial(FastHistogram, bounds))

@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 MIN_SECRET: Final = 6
-"""Shorter values are words such as `true` and `debug`: to redact them would hide much and protect little."""
+"""Characters of a secret at least: shorter values are words such as `true`, and redacting them would protect little."""
 
 REDACTED: Final = "[redacted]"
 
@@ -31,7 +31,7 @@ Mask = Callable[[str], str]
 Facts = Callable[[], Mapping[str, object]]
 
 about: Final[ContextVar[Facts | None]] = ContextVar("about", default=None)
-"""Says what lines that are written now are about: which call, and of which trace. Asked only where one is written."""
+"""Returns the fields that log lines written now get: the call's id and trace. Called only when a line is written."""
 
 
 def configure(
@@ -62,7 +62,7 @@ def configure(
 
 
 def set_level(level: str) -> None:
-    """Logs from `level` on, now; all else stays as it was configured."""
+    """Logs from `level` on, from now on; nothing else changes."""
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(threshold))
     logging.getLogger().setLevel(max(threshold, logging.WARNING))
@@ -96,7 +96,7 @@ def _of_its_call(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def redacting(values: Iterable[str]) -> Processor:
-    """A processor that puts REDACTED in place of each of `values`, however deep in an event."""
+    """A processor that replaces each of `values` by REDACTED, however deep in an event."""
     values = frozenset(values)
     mask, longest = masking(values), max(map(len, values), default=0)
 
@@ -109,7 +109,7 @@ def redacting(values: Iterable[str]) -> Processor:
             case list() | tuple() | set() | frozenset():
                 return [redact(item) for item in value]
             case _:
-                # What is cut off is not looked through, but for the rest of a secret that begins before.
+                # The part that is cut off is not searched, except for the rest of a secret that begins before.
                 text = str(value)
                 return shortened(mask(text) if len(text) <= MAX_TEXT else mask(text[: MAX_TEXT + longest]), len(text))
 
@@ -120,7 +120,7 @@ def redacting(values: Iterable[str]) -> Processor:
 
 
 def masking(values: Iterable[str]) -> Mask:
-    """Puts REDACTED in place of each of `values` that is no short word, in time that grows with the text alone."""
+    """Replaces each of `values` that is no short word by REDACTED, in time linear in the text."""
     secrets = sorted({value for value in values if len(value) >= MIN_SECRET}, key=len, reverse=True)
     if not secrets:
         return _unchanged
@@ -154,7 +154,7 @@ def _renderer(form: str, stream: TextIO) -> Processor:
 
 
 def _configure_libraries(prepared: list[Processor], renderer: Processor, stream: TextIO, level: int) -> None:
-    """What aiohttp and asyncio complain of goes the same way; their chatter does not."""
+    """Sends aiohttp's and asyncio's complaints to the same log, and drops their chatter."""
     handler = logging.StreamHandler(stream)
     chain = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *prepared, renderer]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=chain))
@@ -163,7 +163,7 @@ def _configure_libraries(prepared: list[Processor], renderer: Processor, stream:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not that a client sent no valid HTTP: it was answered so, and could fill the log."""
+    """Drops complaints about clients that sent invalid HTTP: they were answered so, and could fill the log."""
     from aiohttp.http_exceptions import HttpProcessingError
     from aiohttp.web import RequestPayloadError
 

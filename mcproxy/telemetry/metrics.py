@@ -20,7 +20,7 @@ from mcproxy.telemetry.call_metrics import Calls
 from mcproxy.telemetry.fast_metrics import Tally, counter, gauge, histogram
 
 UNKNOWN: Final = "unknown"
-"""Label value of upstreams, methods and subjects that are not known."""
+"""The label value of unknown upstreams, methods and subjects."""
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -339,7 +339,7 @@ class Metrics:
         """Drops every series of an upstream that was removed (R52)."""
         for instrument in vars(self).values():
             if isinstance(instrument, MetricWrapperBase):
-                with suppress(ValueError):  # it has no such label
+                with suppress(ValueError):  # no label for upstreams
                     instrument.remove_by_labels({"upstream": upstream})
             elif isinstance(instrument, Tally) and instrument.labelnames[0] == "upstream":
                 instrument.forget(upstream)

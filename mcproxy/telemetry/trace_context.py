@@ -17,12 +17,12 @@ Carrier = Mapping[str, str]
 NOTHING: Final[Carrier] = MappingProxyType({})
 
 arrived: Final[ContextVar[Carrier]] = ContextVar("arrived", default=NOTHING)
-"""What the request over HTTP that is being served came with."""
+"""The trace context of the HTTP request that is being served."""
 
 departing: Final[ContextVar[Carrier]] = ContextVar("departing", default=NOTHING)
-"""What requests over HTTP that are sent on its behalf are to carry."""
+"""The trace context for HTTP requests that are sent on its behalf."""
 
 
 def picked(fields: Mapping[str, str]) -> Carrier:
-    """What of a request's headers is trace context."""
+    """The trace context in a request's headers."""
     return {name: fields[name] for name in FIELDS if name in fields}

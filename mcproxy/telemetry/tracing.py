@@ -1,7 +1,7 @@
 """Calls as OpenTelemetry spans: one for each that is served, and within it one for each that goes to an upstream.
 
-Names and attributes are those of OpenTelemetry's conventions for MCP. What a call says and what comes back is never
-recorded, the message of an error included. Imported only where tracing is on: the packages that it needs are an extra.
+Names and attributes are those of OpenTelemetry's conventions for MCP. Params, results and error messages are never
+recorded. Imported only where tracing is on: the packages that it needs are an extra.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PROPAGATOR: Final = CompositePropagator([TraceContextTextMapPropagator(), W3CBa
 
 
 class Tracing:
-    """`provider` makes the spans. `digest` is for the keys of sessions, which are secrets."""
+    """`provider` makes the spans. `digest` is applied to session keys, which are secrets."""
 
     def __init__(self, provider: TracerProvider, digest: Digest) -> None:
         self._provider = provider
@@ -56,7 +56,7 @@ class Tracing:
 
     @asynccontextmanager
     async def exported(self, settings: Settings) -> AsyncIterator[None]:
-        """Sends what is recorded to the collector, in a thread of the SDK's own, until left."""
+        """Sends spans to the collector, in a thread of the SDK's own, until left."""
         exporter = OTLPSpanExporter(settings.endpoint, timeout=settings.timeout)
         most = settings.max_queued
         self._provider.add_span_processor(
@@ -70,7 +70,7 @@ class Tracing:
                 await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
 
     def served(self, label: Label) -> Stage:
-        """Records each call as its client's: within the client's trace, where it says one."""
+        """Records each call as a server span: within the client's trace, if the client names one."""
 
         def stage(handler: Handler) -> Handler:
             async def serving(call: Call) -> Outcome:
@@ -95,7 +95,7 @@ class Tracing:
         return stage
 
     def sent(self, upstream: Upstream) -> Upstream:
-        """`upstream`, with each call to it recorded, and told of the trace that it belongs to."""
+        """`upstream`, with each call to it recorded, and its trace context passed on."""
         return _Traced(upstream, upstream.name, self._send)
 
     async def _send(self, upstream: Upstream, call: Call) -> Outcome:
@@ -156,7 +156,7 @@ class _Traced:
 
 
 def provider(settings: Settings, name: str) -> TracerProvider:
-    """What makes spans, of a service of that name unless the environment names it otherwise."""
+    """A provider of spans for a service of that name, unless the environment names it otherwise."""
     service = {"service.name": os.environ.get("OTEL_SERVICE_NAME", name), "service.version": __version__}
     sampler = None if settings.sample is None else ParentBased(TraceIdRatioBased(settings.sample))
     return TracerProvider(sampler, Resource.create(service), shutdown_on_exit=False)
@@ -164,7 +164,7 @@ def provider(settings: Settings, name: str) -> TracerProvider:
 
 @contextmanager
 def _within(context: Context) -> Iterator[None]:
-    """Has spans that begin be of another's trace, and go on with its baggage."""
+    """Makes spans that begin inside part of another's trace, with its baggage."""
     token = attach(context)
     try:
         yield
@@ -193,7 +193,7 @@ def _describe_upstream(span: Span, status: UpstreamStatus) -> None:
 
 
 def _network(transport: str) -> Mapping[str, str]:
-    """What carries messages; nothing where none were sent."""
+    """The transport's attributes; none if no message was sent."""
     match transport:
         case "":
             return {}

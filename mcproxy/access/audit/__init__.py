@@ -1,1 +1,1 @@
-"""The audit: what is kept of calls, logins and operators, how it is written, and what it sums up to."""
+"""The audit: the records of calls, logins and operators' actions, how they are written, and what they sum up to."""

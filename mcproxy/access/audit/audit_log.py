@@ -1,8 +1,8 @@
 """The audit log: a queue of records, written to a file by one task in a thread, so that no call waits for a disk.
 
-Where records cannot be written, `fail: open` counts them as lost, and `fail: closed` lets no call begin of which none
-could be kept. That is never silent. A process that is killed loses what it had not written yet, of either: the records
-of some 20 ms, where the disk keeps up.
+If records cannot be written, `fail: open` counts them as lost, and `fail: closed` begins no call whose record could not
+be kept; both are logged. In either mode a process that is killed loses the records not written yet: those of some 20
+ms, if the disk keeps up.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from mcproxy.telemetry.metrics import Metrics
 log = structlog.get_logger()
 
 RETRY: Final = 1.0
-"""Seconds after which what could not be written is tried again."""
+"""Seconds after which a failed write is tried again."""
 FAREWELL: Final = 5.0
-"""Seconds for the last records to be written."""
+"""Seconds for writing the last records at the end."""
 GATHER: Final = 0.02
-"""Seconds between two batches, unless the queue is half full: each turn of the thread holds up all calls."""
+"""Seconds between two batches, unless the queue is half full: each turn of the thread delays all calls."""
 MOST_AT_ONCE: Final = 1000
-"""Records that are written together."""
+"""Records that are written in one batch."""
 
 
 class Appends(Protocol):
-    """Where lines of the audit go."""
+    """The file that the audit log's lines are appended to."""
 
     def append(self, data: bytes) -> None:
         """Raises OSError."""
@@ -76,11 +76,11 @@ class AuditLog:
         self._came = anyio.Event()
         self._went = anyio.Event()
         self._urgent = anyio.Event()
-        """Set where records are not to be gathered any longer."""
+        """Set if waiting records should be written without gathering more."""
         self.reconfigure(spec, secrets)
 
     def reconfigure(self, spec: settings.AuditSettings, secrets: Iterable[str]) -> None:
-        """Queued records go to the file of the new settings."""
+        """Puts other settings in force; queued records go to their file."""
         self._spec = spec
         self.arguments = spec.arguments
         self._must_keep = spec.fail == "closed"
@@ -95,14 +95,14 @@ class AuditLog:
         return self._file is not None
 
     def begins(self) -> bool:
-        """Before each call. False where its record could not be kept, and must be (`fail: closed`): see `wait`."""
+        """Call it before each call. False if its record could not be kept, and must be (`fail: closed`): see `wait`."""
         if self._must_keep and (self._failing or self._is_full()):
             return False
         self._running += 1
         return True
 
     async def wait(self) -> None:
-        """Until a call begins of which `begins` said that it does not. Raises McpError after `patience`."""
+        """Waits until a call may begin for which `begins` returned False. Raises McpError after `patience` seconds."""
         self._urgent.set()
         with anyio.move_on_after(self._spec.patience):
             while self._failing or self._is_full():
@@ -112,7 +112,7 @@ class AuditLog:
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
     def end(self, record: Record) -> None:
-        """After each call that began. Never blocks."""
+        """Takes the record of a call that is over. Never blocks."""
         self._running -= 1
         if len(self._queue) >= self._most and not self._must_keep:
             self._lose(1, "too many of them wait to be written")
@@ -120,7 +120,10 @@ class AuditLog:
         self._enqueue(record)
 
     def note(self, record: RefusedCredentials | GrantRecord | OperatorRecord) -> None:
-        """A record that belongs to no call. Never blocks: where there is no room it is lost, and takes no call's."""
+        """Takes a record that belongs to no call.
+
+        Never blocks: if there is no room it is lost, and displaces no call's record.
+        """
         if not self.on:
             return
         if self._is_full():

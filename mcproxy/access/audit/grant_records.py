@@ -1,6 +1,7 @@
-"""What the audit keeps of the gateway's logins at upstreams: each login, token request, refresh and revocation.
+"""Records of the gateway's logins at upstreams: each login, token request, refresh and revocation.
 
-A record says who, where and what came of it, and holds no byte of a token, a code or a secret (requirement R44).
+A record says whose grant it is, at which upstream and with which result; it holds no byte of a token, a code or a
+secret (requirement R44).
 """
 
 from __future__ import annotations
@@ -12,49 +13,49 @@ import msgspec
 
 
 class GrantAction(Enum):
-    """What was done; the values are part of the audit's `event`."""
+    """The action on a grant; the values are part of the audit's `event`."""
 
     LOGIN = "login"
     """A person logged in."""
     TAKEN_OVER = "login taken over"
-    """A login that another process made, as `mcproxy login` does, is used from now on."""
+    """The gateway began to use a login that another process made, as `mcproxy login` does."""
     REQUEST = "token request"
-    """The gateway asked for a token for itself, or for a caller, without a person."""
+    """The gateway requested a token for itself, or for a caller, without a person."""
     REFRESH = "refresh"
     REVOCATION = "revocation"
-    """A grant was taken back at its issuer, and forgotten."""
+    """A grant was revoked at its issuer, and forgotten."""
     FORGOTTEN = "grant forgotten"
-    """Another process took the grant out of the store, as `mcproxy logout` does."""
+    """Another process removed the grant from the store, as `mcproxy logout` does."""
 
 
 class GrantOutcome(Enum):
-    """Whether an action with a grant was done; the value is what the audit log has as its `outcome`."""
+    """The outcome of an action on a grant; the values are the audit's `outcome`."""
 
     OK = "ok"
     REFUSED = "refused"
-    """Decided: the same again would be refused too."""
+    """Final: a repetition would be refused too."""
     UNAVAILABLE = "unavailable"
-    """Nothing was decided: no answer, or the store could not be written."""
+    """Not final: no answer came, or the store could not be written."""
 
 
 class GrantRecord(msgspec.Struct, frozen=True):
-    """One action, and what came of it. `at` is a Unix time in seconds."""
+    """One action and its outcome. `at` is a Unix time in seconds."""
 
     at: float
     action: GrantAction
     outcome: GrantOutcome
     upstream: str
     principal: str
-    """The name of the principal whose grant it is; empty for the gateway's own, which serves all callers."""
+    """The name of the principal that owns the grant; empty for the gateway's own, which serves all callers."""
     issuer: str
     subject: str | None = None
-    """Who logged in, as the issuer names them in an identity token; None where it gave none."""
+    """The person who logged in, as named in the issuer's identity token; None without one."""
     why: str | None = None
-    """Why it came to nothing; an authorization server may have chosen the words."""
+    """The reason of a failure; the words may come from an authorization server."""
 
 
 RecordGrant = Callable[[GrantRecord], None]
-"""Keeps a record. Never blocks."""
+"""Takes a record. Never blocks."""
 
 
 def unrecorded(record: GrantRecord) -> None:

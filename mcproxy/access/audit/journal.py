@@ -1,7 +1,7 @@
 """Append lines to a file that rotates: each append wholly or not at all. Blocks its thread.
 
-The file is opened for each append, so that one that was moved away or deleted is made anew. A symbolic link in its
-place is refused: who may write to the folder could have the gateway write to any file of its user.
+The file is opened for each append, so that one that was moved or deleted is made anew. A symbolic link in its place is
+refused: through it, anyone who may write to the folder could make the gateway write to any file of its user.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final
 import msgspec
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-"""O_NONBLOCK: not to wait for the reader of a pipe."""
+"""With O_NONBLOCK, so as not to wait for the reader of a pipe."""
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 _DEVICES: Final = Path("/dev")
-"""Where links are the system's, as `/dev/stdout` is one."""
+"""The folder where symbolic links are the system's, such as `/dev/stdout`."""
 
 
 class Journal(msgspec.Struct, frozen=True):
     path: Path
     max_bytes: int | None
-    """When to begin a new file; None for never."""
+    """The size at which a new file is begun; None for no limit."""
     keep: int
-    """Full files that are kept."""
+    """The number of full files that are kept."""
 
     def append(self, data: bytes) -> None:
         """Raises OSError."""
@@ -66,7 +66,7 @@ class Journal(msgspec.Struct, frozen=True):
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
-    """Half of what is written would be no line: where the rest does not fit, it is taken back."""
+    """Writes all of a batch; if the rest does not fit, takes back the part that was written."""
     found = os.fstat(descriptor)
     written = 0
     try:

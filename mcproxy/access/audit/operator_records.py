@@ -1,4 +1,4 @@
-"""What the audit keeps of operators: who restarted which upstream, changed the log level, and the like."""
+"""Records of operators' actions: who restarted which upstream, changed the log level, and the like."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class OperatorRecord(msgspec.Struct, frozen=True):
 
     at: float
     principal: str
-    """Who did it; `the control socket` for commands on the machine itself."""
+    """The operator; `the control socket` for commands on the machine itself."""
     action: str
     subject: str
     """The upstream, or the new level."""
 
 
 RecordAction = Callable[[OperatorRecord], None]
-"""Keeps a record. Never blocks."""
+"""Takes a record. Never blocks."""

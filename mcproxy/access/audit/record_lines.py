@@ -1,8 +1,8 @@
 """Audit records as lines of JSON: of a call, refused credentials, a login at an upstream or what an operator did.
 
 Writes no file. A line holds no secret (requirement R44): arguments are hashed, or shown without values whose name or
-look is that of a secret; URIs lose their user and the values of their query. A line is ASCII, and no text of a peer can
-begin a line of its own.
+form is that of a secret; URIs lose their user and the values of their query. A line is ASCII, and no text of a peer can
+begin a new line.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ AuditRecord = Record | RefusedCredentials | GrantRecord | OperatorRecord
 Clean = Callable[[str], str]
 
 MAX_TEXT: Final = 256
-"""Characters of a text that a peer chose; a longer one is cut."""
+"""Characters of a peer's text that are kept; a longer one is cut."""
 MAX_READ: Final = 4096
-"""Characters of it that are looked at."""
+"""Characters of a peer's text that are searched."""
 
 _NAMES: Final = re.compile(
     r"pass(word|wd|phrase|code)|secret|token|api[-_]?key|auth|credential|cookie|session|private|signature|\bpin\b|otp",
@@ -41,7 +41,7 @@ _NAMES: Final = re.compile(
 )
 """Names of arguments whose values are secrets."""
 
-# RE2 takes time that grows with the text, and not with its square: callers choose the text.
+# RE2 takes time linear in the text, which callers choose.
 _LOOKS: Final = re2.compile(
     r"(?is)(?:Bearer|Basic)\s+[\w.~+/=-]+"
     r"|eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)*"
@@ -49,27 +49,27 @@ _LOOKS: Final = re2.compile(
     r"|A(?:KI|SI)A[0-9A-Z]{16}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|$)"
 )
-"""What looks like a token or a key wherever it stands."""
+"""Patterns of tokens and keys, wherever they stand in a text."""
 
 _USER: Final = re2.compile(r"://[^/?#\s@]*@")
 _QUERY: Final = re2.compile(r"([?&;])([^=&;#?\s]+)=[^&;#\s]+")
 
 REFUSED: Final = "credentials refused"
-"""The `event` of a record that is of no call."""
+"""The `event` of a record of refused credentials."""
 OAUTH: Final = "oauth"
-"""How the `event` of a record begins that is of a login at an upstream."""
+"""The prefix of the `event` of a record of a login at an upstream."""
 
 OPERATOR: Final = "operator"
-"""How the `event` of a record begins that is of what an operator did."""
+"""The prefix of the `event` of a record of an operator's action."""
 
 _FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
-"""Ends of a time, by its milliseconds."""
+"""The fraction of a formatted time, by its milliseconds."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def cleaning(secrets: Iterable[str]) -> Clean:
-    """A function that redacts `secrets`, and what looks like one, and shortens the text. Remembers the latest texts."""
+    """A function that redacts `secrets`, and what looks like one, and shortens the text. Remembers recent texts."""
     mask = masking(secrets)
 
     @lru_cache(REMEMBERED)
@@ -121,7 +121,7 @@ class _What(msgspec.Struct, omit_defaults=True):
 
 
 class _Refused(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What is written of refused credentials."""
+    """The line of refused credentials."""
 
     time: str
     event: str
@@ -133,7 +133,7 @@ class _Refused(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class _OfGrant(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What is written of a login at an upstream, and of what is done with it."""
+    """The line of an action on a grant."""
 
     time: str
     event: str
@@ -146,7 +146,7 @@ class _OfGrant(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class _OfOperator(msgspec.Struct, kw_only=True):
-    """What is written of what an operator did."""
+    """The line of an operator's action."""
 
     time: str
     event: str
@@ -167,7 +167,7 @@ class Lines:
         self._what = lru_cache(REMEMBERED)(self._of_subject)
 
     def line(self, record: AuditRecord) -> bytes:
-        """What is written of a record, the line end included."""
+        """The line of a record, with its line end."""
         match record:
             case Record():
                 return self._of_call(record)
@@ -196,7 +196,7 @@ class Lines:
             hooks=self._said_by_hooks(record.verdicts) if record.verdicts else None,
         )
         principal, client = caller.principal, b"" if caller.info is None else bytes(caller.info)
-        # What is remembered is limited in bytes as well: no text of a peer is longer than what is looked at.
+        # Remembered texts are limited in bytes too, as a peer's text is cut before.
         who = self._who if len(client) <= MAX_READ else self._of_caller
         return b"{%b,%b,%b}\n" % (
             _members(own),

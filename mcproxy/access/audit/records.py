@@ -1,4 +1,4 @@
-"""Records of calls: what the audit keeps of one that is over. `record_lines` writes them.
+"""Records of finished calls. `record_lines` writes them.
 
 Writes and redacts nothing: arguments are hashed under a key, or kept as they came for `record_lines` (requirement R44).
 """
@@ -20,9 +20,9 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, pa
 from mcproxy.sealing import Digest
 
 REMEMBERED: Final = 1024
-"""Sessions and texts that need not be looked at again: most records name the same callers and tools."""
+"""Sessions and texts that are remembered: most records name the same callers and tools."""
 MAX_SHOWN: Final = 4096
-"""Bytes of arguments that are shown; of larger ones there is the hash alone."""
+"""Bytes of arguments up to which they are shown; of larger ones only the hash is."""
 
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
@@ -31,18 +31,18 @@ class End(msgspec.Struct, frozen=True):
     """The end of a call."""
 
     at: float
-    """When it came."""
+    """The Unix time in seconds at which the call came."""
     seconds: float
     label: str
     outcome: Outcome | None
-    """None where it was cancelled."""
+    """None if the call was cancelled."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One call that is over. Times are in seconds, sizes in bytes."""
+    """One finished call. Times are in seconds, sizes in bytes."""
 
     at: float
-    """When it came: a Unix time."""
+    """The Unix time at which the call came."""
     trace: str
     id: RequestId | None
     caller: Caller
@@ -52,7 +52,7 @@ class Record(msgspec.Struct, frozen=True):
     seen: CallSubject
     outcome: str
     code: int | None
-    """Of the error."""
+    """The error code."""
     seconds: float
     upstream_seconds: float
     size_in: int
@@ -60,9 +60,9 @@ class Record(msgspec.Struct, frozen=True):
     arguments_hash: str | None = None
     arguments: Raw | None = None
     via: str | None = None
-    """The tool of the gateway's own that the call was made through."""
+    """The gateway's own tool through which the call was made."""
     verdicts: tuple[HookVerdict, ...] = ()
-    """What hooks said of it."""
+    """The verdicts of hooks."""
 
 
 class Digests:
@@ -80,7 +80,7 @@ def recorded(
     params, caller, notes = call.params, call.caller, call.notes
     code, size = _gist(end.outcome)
     given = params.get("arguments") if arguments != "none" else None
-    return Record(  # Python makes a dictionary of more than fifteen arguments by name
+    return Record(  # Python makes a dictionary for more than fifteen keyword arguments
         end.at,
         notes.trace or trace_id(params) or _new_trace_id(),
         call.id,
@@ -96,14 +96,14 @@ def recorded(
         size_out=size,
         verdicts=notes.verdicts,
         arguments_hash=None if given is None else digests.arguments(given),
-        # Without the copy a short text would keep the whole message that it came in.
+        # Without the copy, a short text would keep its whole message in memory.
         via=notes.via,
         arguments=given.copy() if arguments == "redacted" and given is not None and len(given) <= MAX_SHOWN else None,
     )
 
 
 def trace_id(params: dict[str, Raw]) -> str | None:
-    """The trace that a call says to belong to (W3C Trace Context, in `_meta` as 2026-07-28 has it)."""
+    """The trace that a call says it belongs to (W3C Trace Context, in `_meta` as in 2026-07-28)."""
     if META not in params:
         return None
     try:
@@ -115,7 +115,7 @@ def trace_id(params: dict[str, Raw]) -> str | None:
 
 
 def _new_trace_id() -> str:
-    """An id, and no secret."""
+    """A random id; it is no secret."""
     return getrandbits(128).to_bytes(16, "big").hex()
 
 

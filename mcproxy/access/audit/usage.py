@@ -23,11 +23,11 @@ import msgspec
 from mcproxy.protocol.methods import METHODS, Subject
 
 TOKEN: Final = 4
-"""Bytes of a token, as an estimate."""
+"""Bytes of a token, estimated."""
 MAX_ROWS: Final = 100_000
-"""Rows that are kept apart; callers choose some of the names that make them. Further ones share one."""
+"""Rows that are kept separately; further ones share one, as callers choose some of the names."""
 MAX_LINE: Final = 4 * 1024 * 1024
-"""Bytes of a line; of a longer one the rest counts as lines that cannot be read."""
+"""Bytes of a line; the rest of a longer one counts as unreadable lines."""
 MAX_ATTEMPTS: Final = 10
 """Attempts to open all files of a log between two of its rotations."""
 GZIP: Final = ".gz"
@@ -35,18 +35,18 @@ SLICE: Final = 250
 """Lines between two calls of `after_slice`: about a millisecond."""
 REMAINDER: Final = "(others)"
 NONE: Final = "-"
-"""Stands where a line says nothing of a column."""
+"""Stands for a column that a line does not have."""
 
 _TOOL_CALLS: Final = frozenset(name for name, row in METHODS.items() if row.subject is Subject.TOOL)
 _FINE: Final = frozenset({"ok", "input_required"})
 _DENIED: Final = frozenset({"denied", "approval_denied"})
-"""Outcomes of calls to which a rule or a person said no."""
+"""Outcomes of calls that a rule or a person refused."""
 _ROTATED: Final = r"(?:\.\d+|-\d{8}(?:\d\d)?(?:-\d+)?)(?:\.gz)?"
-"""Ends of the names of rotated files: the gateway's own `.1`, and logrotate's, which may be dates. A copy has none."""
+"""Suffixes of rotated files: the gateway's own `.1`, and logrotate's, which may be dates. A copy has none."""
 
 
 class AuditLine(msgspec.Struct):
-    """What is read of a line; see `records`."""
+    """The members of a line that are read; see `records`."""
 
     time: str
     outcome: str | None = None
@@ -63,7 +63,7 @@ class AuditLine(msgspec.Struct):
 
     @property
     def whose(self) -> str:
-        """The upstream and its own name of the tool that was called, or whose call became the task in question."""
+        """The upstream, and its own name of the tool that was called or whose call became the task."""
         own = self.subject if self.method in _TOOL_CALLS else self.tool
         return NONE if own is None else f"{self.upstream}/{own}"
 
@@ -87,7 +87,7 @@ FilesOf = Callable[[Path, float | None], list[Path]]
 
 @dataclass(slots=True)
 class UsageTotals:
-    """What the calls of one row add up to; errors are all calls that failed but for those that were denied."""
+    """The totals of one row's calls; `errors` are all failed calls except those that were denied."""
 
     calls: int = 0
     errors: int = 0
@@ -97,7 +97,7 @@ class UsageTotals:
 
     @property
     def tokens(self) -> int:
-        """An estimate of what a model wrote and read."""
+        """An estimate of the tokens that a model wrote and read."""
         return -(-(self.bytes_in + self.bytes_out) // TOKEN)
 
     def add(self, line: AuditLine) -> None:
@@ -117,10 +117,10 @@ class UsageReport:
     rows: dict[tuple[str, ...], UsageTotals] = field(default_factory=dict)
     total: UsageTotals = field(default_factory=UsageTotals)
     called: set[tuple[str, str]] = field(default_factory=set)
-    """The tools that were called, by upstream and its own name."""
+    """The tools that were called, by upstream and own name."""
     unreadable: int = 0
     max_rows: int = MAX_ROWS
-    """Rows that are kept apart, and tools."""
+    """The most rows, and the most tools, that are kept separately."""
     _begin: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class UsageReport:
             self._begin = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
     def add(self, text: bytes) -> None:
-        """Counts one line; of other events than calls none."""
+        """Counts one line; lines of other events than calls are skipped."""
         try:
             line = _line.decode(text)
         except (msgspec.MsgspecError, RecursionError):
@@ -170,7 +170,7 @@ def read_usage(
         for path, stream in _opened(file, since, listed or audit_files, stack):
             for number, text in enumerate(lines(path, stream, report), 1):
                 if path == file and not text.endswith(b"\n"):
-                    break  # The gateway is writing it.
+                    break  # The gateway is still writing this line.
                 report.add(text)
                 if number % SLICE == 0:
                     after_slice()
@@ -180,8 +180,8 @@ def read_usage(
 def audit_files(file: Path, since: float | None = None) -> list[Path]:
     """An audit log and what was rotated away of it, compressed or not; without files that ended before `since`.
 
-    What is rotated is told by its name (`_ROTATED`): a copy such as `audit.jsonl.bak` does not count.
-    Where a file is there compressed and as it was, it is being compressed: the whole one counts.
+    Rotated files are known by their names (`_ROTATED`): a copy such as `audit.jsonl.bak` does not count. A file that
+    exists both compressed and uncompressed is being compressed: the uncompressed one counts.
     """
     name = re.compile(f"{re.escape(file.name)}(?:{_ROTATED})?", re.ASCII)
     found = [path for path in sorted(file.parent.glob(f"{file.name}*")) if name.fullmatch(path.name)]
@@ -190,9 +190,9 @@ def audit_files(file: Path, since: float | None = None) -> list[Path]:
 
 
 def _opened(file: Path, since: float | None, listed: FilesOf, stack: ExitStack) -> Iterable[tuple[Path, BinaryIO]]:
-    """All files of the log as they were at one moment, open: whoever renames or removes one changes nothing any more.
+    """All files of the log as of one moment, opened: later renames or removals change nothing.
 
-    Raises OSError where they are rotated each time before all are open.
+    Raises OSError if they are rotated at each attempt before all are open.
     """
     for _ in range(MAX_ATTEMPTS):
         with ExitStack() as attempt:
@@ -212,7 +212,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def lines(path: Path, stream: BinaryIO, report: UsageReport) -> Iterator[bytes]:
-    """The lines of one file, without its empty ones; a compressed file that is cut short ends there."""
+    """The lines of one file, without empty ones; a compressed file that was cut short ends there."""
     with gzip.open(stream, "rb") if path.suffix == GZIP else stream as text_of:
         try:
             while text := text_of.readline(MAX_LINE):
@@ -223,6 +223,6 @@ def lines(path: Path, stream: BinaryIO, report: UsageReport) -> Iterator[bytes]:
 
 
 def never_called(report: UsageReport, offered: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """Of tools (upstream, own name, bytes of the definition) those that were never called, the largest first."""
+    """The tools (upstream, own name, bytes of the definition) that were never called, largest first."""
     idle = [tool for tool in offered if (tool[0], tool[1]) not in report.called]
     return sorted(idle, key=lambda tool: (-tool[2], tool[:2]))

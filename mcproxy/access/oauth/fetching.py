@@ -1,7 +1,7 @@
 """Fetch small JSON documents of OAuth issuers over HTTPS (R43). Follows no redirect, sends no credential.
 
-URLs from the configuration are fetched wherever they are. A URL from an issuer's metadata that is not at the issuer
-itself is fetched at public addresses only: a provider must not make the gateway connect to its own network.
+URLs from the configuration may have any address. A URL in an issuer's metadata outside the issuer's own origin must
+have a public address: a provider must not make the gateway connect to its own network.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class FetchFailed(Exception):
-    """Nothing came, or nothing that may be read. The text says what and why, for operators."""
+    """Nothing readable was fetched. The text says what and why, for operators."""
 
 
 class NotThere(FetchFailed):
-    """The server says that there is no such document."""
+    """The server says that the document does not exist."""
 
 
 class Fetch(Protocol):

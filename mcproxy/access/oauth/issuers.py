@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 MAX_KEYS: Final = 100
 RSA_BITS: Final = range(2048, 8192 + 1)
-"""RFC 7518, section 3.3: 2048 or larger; and none that takes long to check with."""
+"""Bounds of an RSA key. RFC 7518, section 3.3: at least 2048; and no key that takes long to verify with."""
 
 RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 ALGORITHMS: Final = {
@@ -36,11 +36,14 @@ ALGORITHMS: Final = {
     ("EC", "P-521"): frozenset({"ES512"}),
     ("OKP", "Ed25519"): frozenset({"EdDSA"}),
 }
-"""What a key may sign, by its `kty` and `crv`: a key of another kind, a symmetric one above all, is none (RFC 8725)."""
+"""Signature algorithms of a key, by its `kty` and `crv`.
+
+Other keys, symmetric ones above all, count for none (RFC 8725).
+"""
 
 
 class KeysUnavailable(Exception):
-    """The issuer's keys cannot be fetched, so that no token of it can be verified."""
+    """The issuer's keys cannot be fetched, so none of its tokens can be verified."""
 
 
 class SigningKey(msgspec.Struct, frozen=True, eq=False):
@@ -55,14 +58,14 @@ SigningKeys = tuple[SigningKey, ...]
 
 
 class KeySet:
-    """An issuer's keys. `clock` counts seconds from anywhere."""
+    """An issuer's keys. `clock` is monotonic, in seconds."""
 
     def __init__(
         self, issuer: Issuer, oauth: OAuth, spawn: Spawn, fetch: Fetch, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.issuer = issuer
         self.oauth = oauth
-        """As of now: a reload puts another in its place."""
+        """The issuer's settings; a reload replaces them."""
         self._spawn = spawn
         self._fetch = fetch
         self._clock = clock
@@ -74,11 +77,11 @@ class KeySet:
 
     @property
     def keys(self) -> SigningKeys:
-        """As of now; the very same value for as long as the issuer says the same."""
+        """The current keys; the same object for as long as the issuer publishes the same."""
         return self._keys
 
     async def find(self, kid: str | None, algorithm: str) -> SigningKeys:
-        """The keys that a token may be signed with: none, where the issuer has none such. Raises KeysUnavailable."""
+        """The keys that may have signed a token; none if the issuer has no such key. Raises KeysUnavailable."""
         if self._is_old():
             self.refresh()
         found = self._matching(kid, algorithm)
@@ -93,7 +96,7 @@ class KeySet:
         return found
 
     def refresh(self) -> None:
-        """Begins to fetch the keys, unless that runs, or ran a moment ago."""
+        """Begins to fetch the keys, unless a fetch runs or ran a moment ago."""
         now = self._clock()
         cooling = self._tried is not None and now - self._tried < self.oauth.keys_cooldown
         if self._running is None and not cooling:
@@ -161,7 +164,7 @@ class _JwkSet(msgspec.Struct):
 
 
 class _Jwk(msgspec.Struct, omit_defaults=True):
-    """What is public of a key, and what it is for. RFC 7517, section 4."""
+    """The public members of a key, and its use (RFC 7517, section 4)."""
 
     kty: str
     crv: str | None = None
@@ -176,7 +179,7 @@ class _Jwk(msgspec.Struct, omit_defaults=True):
 
 
 def metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Where an issuer's metadata may be, in the order of the specification."""
+    """URLs at which an issuer's metadata may be, in the order of the specification."""
     parts = urlsplit(issuer)
     root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     inserted = tuple(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_NAME: Final = 256
 MAX_CANDIDATES: Final = 8
-"""Keys that a token without a `kid` is held against."""
+"""Keys that are tried on a token without a `kid`."""
 
 Claims = dict[str, object]
 IsAudience = Callable[[str], bool]
@@ -69,7 +69,7 @@ class _Bounds(msgspec.Struct):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """A token whose signature was good. `keys` are what its issuer had then."""
+    """A token whose signature is valid. `keys` are its issuer's keys at that time."""
 
     principal: Principal
     bounds: _Bounds
@@ -78,22 +78,22 @@ class Verified(msgspec.Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether its issuer still has the keys that it was held against."""
+        """Whether its issuer still has the keys that verified it."""
         return self.keys is self.source.keys
 
     @property
     def since(self) -> float:
-        """From when on it is good: a Unix time, as `until`."""
+        """The Unix time from which on it is valid."""
         return max(self.bounds.nbf or 0, self.bounds.iat or 0) - self.source.issuer.leeway
 
     @property
     def until(self) -> float:
-        """When it expires, with the leeway of its issuer: a Unix time in seconds (RFC 7519, section 4.1.4)."""
+        """Its expiry with the issuer's leeway: a Unix time in seconds (RFC 7519, section 4.1.4)."""
         return self.bounds.exp + self.source.issuer.leeway
 
 
 class Tokens:
-    """`spawn` starts tasks that fetch keys. `wall` is the time in seconds from 1970."""
+    """`spawn` starts tasks that fetch keys. `wall` is the Unix time in seconds."""
 
     def __init__(self, oauth: OAuth, spawn: Spawn, fetch: Fetch, wall: Callable[[], float]) -> None:
         self._spawn = spawn
@@ -103,7 +103,7 @@ class Tokens:
         self.reconfigure(oauth)
 
     def reconfigure(self, oauth: OAuth) -> None:
-        """Keeps the keys of issuers that stay as they are. Tokens are verified anew: another claim may count."""
+        """Keeps the keys of issuers that stay the same. Tokens are verified anew, as another claim may count."""
         known, self._sources, self._oauth = self._sources, {}, oauth
         for issuer in oauth.issuers:
             source = known.get(issuer.issuer)
@@ -114,7 +114,7 @@ class Tokens:
         self._verified: LRUCache[bytes, Verified] = LRUCache(oauth.max_tokens)
 
     def __len__(self) -> int:
-        """How many tokens are remembered."""
+        """The number of remembered tokens."""
         return len(self._verified)
 
     def prepare(self) -> None:
@@ -123,7 +123,7 @@ class Tokens:
             source.refresh()
 
     async def verified(self, token: str, hashed: bytes, is_audience: IsAudience) -> Verified:
-        """A good token; `hashed` stands for it. `is_audience` says whether an `aud` is what is asked.
+        """A valid token; `hashed` identifies it. `is_audience` returns whether an `aud` names the requested endpoint.
 
         Raises InvalidToken, InsufficientScope, and KeysUnavailable where that cannot be told.
         """
@@ -142,12 +142,12 @@ class Tokens:
         for key in keys[:MAX_CANDIDATES]:
             payload = _payload(token, key.public, header.alg)
             if payload is not None:
-                # Remembered with what the issuer has now: `find` may have waited for it.
+                # Remembered with the issuer's present keys: `find` may have waited for these.
                 return Verified(self._named(payload, source.issuer), _decoded(payload, _Bounds), source, source.keys)
         raise InvalidToken("the token is not signed by a key of its issuer", RefusalReason.SIGNATURE)
 
     def _opened(self, token: str) -> tuple[_Header, KeySet]:
-        """What a token says of itself, unverified: enough to choose a key from what is configured."""
+        """A token's header and claims, unverified: enough to choose a configured key."""
         parts = token.split(".")
         if len(parts) != 3:
             raise InvalidToken("the token is no signed JSON Web Token", RefusalReason.MALFORMED)
@@ -204,7 +204,7 @@ class Tokens:
 
 
 def _payload(token: str, key: AllowedPublicKeys, algorithm: str) -> bytes | None:
-    """What was signed; None where it was not signed by this key."""
+    """The verified payload; None if this key did not sign it."""
     import jwt
 
     try:

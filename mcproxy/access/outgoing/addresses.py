@@ -1,7 +1,7 @@
-"""Whether an IP address is public: where a server or an issuer names the address, no other is connected to (R43).
+"""Public IP addresses: a host named by a server or an issuer is connected to only at these (R43).
 
-An IPv6 address that stands for an IPv4 address (mapped, translated by NAT64, tunnelled by 6to4 or Teredo) is judged
-by that one: the network turns it into a connection there.
+An IPv6 address that stands for an IPv4 address (mapped, translated by NAT64, tunnelled by 6to4 or Teredo) is judged as
+that one: the network turns a connection to it into one there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _NAT64_LOCAL: Final = ipaddress.ip_network("64:ff9b:1::/48")
 """RFC 8215: translated by the rules of the gateway's own network, which no address from outside may name."""
 _COMPATIBLE: Final = ipaddress.ip_network("::/96")
-"""RFC 4291, section 2.5.5.1: deprecated, and still understood by some."""
+"""RFC 4291, section 2.5.5.1: deprecated, and still understood by some systems."""
 
 
 def is_address(host: str) -> bool:
@@ -29,7 +29,7 @@ def is_address(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address, and each that it stands for, can be reached from anywhere."""
+    """Whether an IP address, and each that it stands for, is reachable from anywhere."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv4Address):
         return _is_public(parsed)

@@ -1,4 +1,4 @@
-"""A session of aiohttp's client for as long as its owner lives: made at the first request, closed with its owner."""
+"""A session of aiohttp's client that lives as long as its owner: made at the first request, closed with its owner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class HttpSession:
         return self._made is not None
 
     def get(self) -> aiohttp.ClientSession:
-        """The session for a request; must be called where the event loop runs."""
+        """The session for a request; call it while the event loop runs."""
         if self._made is None:
             self._made = self._make()
         return self._made
 
     async def aclose(self) -> None:
-        """Closes its connections; a later request opens others."""
+        """Closes the connections; a later request opens new ones."""
         if self._made is not None:
             made, self._made = self._made, None
             await made.close()

@@ -1,6 +1,6 @@
 """Calls a webhook again until it accepts, a number of times: exponential backoff with jitter, or `Retry-After`.
 
-Goes by the failure alone (`WebhookFailed.again`). Starts no task: whoever waits for it ends it by a cancellation.
+Decides by the failure alone (`WebhookFailed.again`). Starts no task: cancelling the caller ends it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcproxy.protocol.jsonrpc import Params
 log = structlog.get_logger()
 
 MAX_RETRY_AFTER: Final = 300.0
-"""Seconds that a service may ask for (`Retry-After`) before the next attempt."""
+"""The most seconds that a service's `Retry-After` may delay the next attempt."""
 
 
 async def repeated(

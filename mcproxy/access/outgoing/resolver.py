@@ -1,4 +1,4 @@
-"""Resolves host names for aiohttp to public addresses alone (requirement R43). Which those are, `addresses` knows."""
+"""Resolves host names for aiohttp to public addresses alone (requirement R43), as `addresses` defines them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mcproxy.access.outgoing.addresses import is_public
 
 
 class PublicResolver(AbstractResolver):
-    """Finds public addresses alone. The connection is made to what was found here: no second look-up can differ."""
+    """Finds public addresses alone. The connection is made to the address found here: no second look-up can differ."""
 
     def __init__(self, resolver: AbstractResolver | None = None) -> None:
         self._resolver = resolver or aiohttp.ThreadedResolver()
@@ -19,7 +19,7 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Raises OSError where there is none."""
+        """Raises OSError if there is none."""
         found = await self._resolver.resolve(host, port, family)
         allowed = [result for result in found if is_public(result["host"])]
         if not allowed:

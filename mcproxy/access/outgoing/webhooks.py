@@ -1,6 +1,6 @@
 """Requests to a service of the operator's, signed so that it knows who sends them (Standard Webhooks 1.0).
 
-Follows no redirect, reads no more than it may, and takes nothing for an answer but a JSON object with status 200.
+Follows no redirect, reads a bounded answer, and accepts as an answer only a JSON object with status 200.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class SignedWebhook:
         self._http = HttpSession(self._session)
         self._slots = anyio.Semaphore(settings.max_concurrent)
         self._requests = 0
-        """Requests under way."""
+        """The number of requests in flight."""
         self._is_retired = False
 
     async def __call__(self, payload: Params, id: str | None = None) -> Params | None:
-        """Its answer; None where it has nothing to say. `id` names the event, one of its own by default.
+        """The service's answer; None if it has nothing to say. `id` names the event; by default a new one.
 
         Raises WebhookFailed.
         """
@@ -76,7 +76,7 @@ class SignedWebhook:
             await self._close_if_unused()
 
     async def retire(self) -> None:
-        """Keeps no connection from now on beyond the requests under way: calls from before a reload may still ask."""
+        """Keeps no connection beyond the requests in flight: calls from before a reload may still use it."""
         self._is_retired = True
         await self._close_if_unused()
 
@@ -86,7 +86,7 @@ class SignedWebhook:
                 await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes its connections; a later request opens others."""
+        """Closes the connections; a later request opens new ones."""
         await self._http.aclose()
 
     async def _post(self, body: bytes, id: str | None) -> Params | None:
@@ -124,7 +124,7 @@ class SignedWebhook:
 
 
 def may_be_repeated(status: int) -> bool:
-    """Whether a request that was answered so may fare better another time: not where it was accepted, or is at fault.
+    """Whether a request answered so may succeed another time: not if it was accepted, or is itself at fault.
 
     408 and 429 are the service's own state (RFC 9110, section 15.5.9; RFC 6585, section 4).
     """

@@ -1,7 +1,7 @@
 """Grants and registrations in the store that replicas share: sealed one by one; each change is told to the others.
 
-While the store is away, what was read before serves. A refreshed grant is held until it can be stored, since its
-refresh token is gone at its server; a login is refused. A store that lost its data is filled again by the replicas.
+While the store is down, grants read before serve. A refreshed grant is held until it can be stored, since its earlier
+refresh token is void; a new login is refused. The replicas fill a store again that lost its data.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mcproxy.upstream.oauth.storage.store import StoreFailed
 GRANT_LIFE: Final = 400 * 86400.0
 """Seconds after its last refresh for which a grant is stored."""
 WITHDRAWN_LIFE: Final = 30 * 86400.0
-"""Seconds for which it is stored that a grant was taken back: a replica that did not hear of it stores it no more."""
+"""Seconds for which a revocation is stored, so that a replica that missed it does not store the grant again."""
 MAX_KNOWN: Final = 10_000
-"""Grants that are remembered as they were last read or written."""
+"""Grants that are remembered as last read or written."""
 AWAY: Final = 0.5
 """Seconds until a store that failed is asked again."""
 ATTEMPTS: Final = 8
@@ -38,18 +38,18 @@ _REGISTRATIONS: Final = "registration:"
 _PURPOSE: Final = "oauth grant"
 _REGISTRATION_PURPOSE: Final = "oauth registration"
 _BUCKETS: Final = 4096
-"""Counters of changes; a change of one grant may have a few others read again."""
+"""Change counters; a change of one grant may cause a few others to be read again."""
 
 log = structlog.get_logger()
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """What is sealed in one entry."""
+    """The sealed content of one entry."""
 
     key: GrantKey
-    """Of the grant: an entry that was moved to another name is refused."""
+    """The grant's key: an entry that was moved to another name is refused."""
     grant: Grant | None
-    """None where it was taken back."""
+    """None if the grant was revoked."""
 
 
 class _StoredRegistration(msgspec.Struct, frozen=True, array_like=True):
@@ -63,10 +63,10 @@ _registrations: Final = msgspec.json.Decoder(_StoredRegistration)
 
 
 class _Withdrawn(NamedTuple):
-    """A grant that was taken back while the store was away."""
+    """A grant that was revoked while the store was down."""
 
     id: str | None
-    """Of the login; None where it was not known here."""
+    """The login's id; None if it was unknown here."""
 
 
 class SharedGrants:
@@ -77,14 +77,14 @@ class SharedGrants:
         self._sealer = sealer
         self._known: LRUCache[GrantKey, Grant] = LRUCache(MAX_KNOWN)
         self._held: dict[GrantKey, Grant | _Withdrawn] = {}
-        """What could not be stored yet, of grants in use here: not many."""
+        """Grants in use here that could not be stored yet: few."""
         self._doubted: dict[GrantKey, None] = {}
         """Grants that the store may have lost."""
         self._wanted = Wakeup()
         self._changes = [0] * _BUCKETS
         self._gaps = 0
         self.tell: Callable[[GrantKey], None] = _untold
-        """Tells the other replicas that a grant has changed. Never blocks."""
+        """Tells other replicas that a grant has changed. Never blocks."""
 
     async def load(self, key: GrantKey) -> Grant | None:
         if isinstance(self._held.get(key), _Withdrawn):
@@ -98,7 +98,7 @@ class SharedGrants:
         known = self.latest(key)
         if sealed is None:
             if known is not None:
-                # It was stored, and was not taken back: the store lost its data.
+                # It was stored and not revoked: the store lost its data.
                 self._hold(key, known)
             return known
         try:
@@ -115,7 +115,7 @@ class SharedGrants:
             self._held.pop(key, None)
             return None
         if known is not None and _is_later(known, stored):
-            # The replica that renewed it has not stored it yet, or ended before it could.
+            # The replica that renewed it has not stored it yet, or ended before that.
             self._hold(key, known)
             return known
         self._settle(stored)
@@ -127,7 +127,7 @@ class SharedGrants:
         except StoreUnavailable as error:
             if grant.id:
                 raise away() from error
-            # The gateway got it for itself: where it is lost, it can get another.
+            # The gateway got it by itself: if it is lost, it can get another.
             self._hold(grant.key, grant)
         else:
             self._held.pop(grant.key, None)
@@ -203,30 +203,30 @@ class SharedGrants:
     # For the replica
 
     def latest(self, key: GrantKey) -> Grant | None:
-        """The latest that is known here, whether it is stored or not; None where it was taken back."""
+        """The latest grant known here, stored or not; None if it was revoked."""
         held, known = self._held.get(key), self._known.get(key)
         if isinstance(held, _Withdrawn):
             return None
         return known if held is None or _is_later(known, held) else held
 
     def learn(self, grant: Grant) -> None:
-        """Takes note of a grant that another replica renewed, or uses."""
+        """Takes in a grant that another replica renewed or uses."""
         known = self._known.get(grant.key)
         if known is None or _is_newer(grant, known):
             self._known[grant.key] = grant
 
     def note_change(self, key: GrantKey) -> None:
-        """Another process changed a grant: it is read again."""
+        """Another process changed a grant: reads it again."""
         self._changes[hash(key) % _BUCKETS] += 1
 
     def note_gap(self) -> None:
-        """Changes went unheard, or the store lost its data: every grant is read again."""
+        """Changes were missed, or the store lost its data: reads every grant again."""
         self._gaps += 1
         self._doubted.update(dict.fromkeys(self._known))
         self._wanted.notify_all()
 
     async def run(self) -> None:
-        """Stores what is held or was lost, as soon as that can be done, until cancelled."""
+        """Stores held and lost grants as soon as possible, until cancelled."""
         try:
             while True:
                 while not (self._held or self._doubted):
@@ -253,14 +253,14 @@ class SharedGrants:
                 self._hold(key, self._known[key])
 
     async def settle(self) -> None:
-        """Stores what is held. Raises StoreFailed where that is not possible now."""
+        """Stores held grants. Raises StoreFailed if that is not possible now."""
         if self._held:
             await self._store_held()
         if self._held:
             raise away()
 
     async def _store_held(self) -> None:
-        """Stores what is held as far as that is possible now; waits a moment before the next attempt at the rest."""
+        """Stores held grants as far as possible now; waits a moment before the next attempt at the rest."""
         for key, held in list(self._held.items()):
             try:
                 if isinstance(held, Grant):
@@ -278,7 +278,7 @@ class SharedGrants:
             await anyio.sleep(AWAY)
 
     async def _stored(self, grant: Grant) -> Grant:
-        """Stores a grant, unless a later one is there; returns what is stored. Raises StoreUnavailable, StoreFailed."""
+        """Stores a grant unless a later one is there; returns the stored one. Raises StoreUnavailable, StoreFailed."""
         for _ in range(ATTEMPTS):
             sealed = await self._store.get(_name(grant.key))
             if sealed is not None:
@@ -292,7 +292,7 @@ class SharedGrants:
         raise StoreUnavailable("others change the same grant again and again")
 
     async def _withdraw(self, key: GrantKey, withdrawn: _Withdrawn) -> None:
-        """Stores that a grant was taken back, unless another login came meanwhile."""
+        """Stores a revocation, unless another login came meanwhile."""
         sealed = await self._store.get(_name(key))
         present = None if sealed is None else self._opened(sealed, key)
         if present is not None and withdrawn.id not in {None, present.id}:
@@ -305,7 +305,7 @@ class SharedGrants:
             self._known[grant.key] = grant
 
     def _settle(self, stored: Grant) -> None:
-        """Takes note of what the store has: an earlier token of the same grant need not be stored any more."""
+        """Compares held grants with the store's: an earlier token of the same grant need not be stored any more."""
         held = self._held.get(stored.key)
         if isinstance(held, Grant) and not _is_later(held, stored):
             del self._held[stored.key]
@@ -323,7 +323,7 @@ class SharedGrants:
         return self._sealer.seal(_PURPOSE, msgspec.json.encode(_Stored(key, grant))).encode()
 
     def _opened(self, sealed: bytes, key: GrantKey | None = None) -> Grant | None:
-        """The grant of an entry; None where it was taken back. Raises StoreFailed."""
+        """The grant in an entry; None if it was revoked. Raises StoreFailed."""
         try:
             stored = _decoder.decode(self._sealer.open(_PURPOSE, sealed.decode()))
         except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -342,12 +342,12 @@ class SharedGrants:
 
 
 def _is_later(one: Grant | _Withdrawn | None, other: Grant) -> bool:
-    """Whether it has a later token of the same login."""
+    """Whether a grant has a later token of the same login."""
     return isinstance(one, Grant) and one.id == other.id and one.generation > other.generation
 
 
 def _is_newer(one: Grant, other: Grant) -> bool:
-    """Whether it has a later token, of whichever login: after a logout generations begin anew."""
+    """Whether a grant has a later token, of any login: after a logout generations restart."""
     return _is_later(one, other) or (one.id != other.id and one.token.obtained_at > other.token.obtained_at)
 
 
@@ -356,7 +356,7 @@ def _untold(key: GrantKey) -> None:
 
 
 def away() -> StoreFailed:
-    """What a person is told who would log in."""
+    """The sentence for a person who wants to log in while the store is down."""
     return StoreFailed(
         "the store that the replicas share (cluster.redis) does not answer: no login can be made until it does"
     )
@@ -378,6 +378,6 @@ def _registration_name(issuer: str, redirect_uri: str) -> str:
 
 
 def opaque_name(*parts: str) -> str:
-    """A name for what must not be read from the store: principals, issuers."""
+    """A digest of names that the store may not reveal: principals, issuers."""
     # Without a key, since every replica must find it, whichever of the secrets that one began with.
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]

@@ -1,6 +1,6 @@
-"""Logins under way in the store that replicas share, so that the redirect of one may come to any of them.
+"""Logins in progress in the store that replicas share, so that the redirect of one may reach any replica.
 
-Each is sealed, ends by itself, and is taken once. What belongs to a login is the caller's.
+Each is sealed, expires by itself, and is taken once. The caller chooses what is kept with a login.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.cluster.store.protocol import Store, StoreUnavailable
 from mcproxy.sealing import Sealer, Unsealable
 
 MAX_LOGINS: Final = 1000
-"""Logins under way that were begun at this replica; of more, the oldest are forgotten."""
+"""Logins in progress that were begun at this replica; beyond that, the oldest are forgotten."""
 
 _PURPOSE: Final = "oauth login"
 
@@ -33,7 +33,7 @@ class SharedLogins:
         self._store = store
         self._sealer = sealer
         self._begun: dict[str, None] = {}
-        """The entries of the latest logins that were begun here, the oldest first."""
+        """The entries of logins that were begun here, oldest first."""
 
     async def add(self, state: str, session: str, step: bytes, life: float) -> None:
         """Raises StoreFailed, before the visitor was sent to an authorization server."""
@@ -57,7 +57,7 @@ class SharedLogins:
             if login is None or (login.state, login.session) != (state, session):
                 return None
             self._begun.pop(_name(state), None)
-            # Of many that bring the same redirect, one finds it there still.
+            # Of several with the same redirect, only one finds the entry.
             return login.step if await self._store.remove(_name(state), sealed) else None
         except StoreUnavailable as error:
             raise away() from error

@@ -4,10 +4,11 @@
                         -> home is here: claim, ask the others, look whether it is renewed already, redeem, store,
                            release
 
-Replicas may disagree about a home. Two things keep them from redeeming one refresh token twice. The claim, one key that
-is set if no other replica has, is for those that have not heard of each other yet; it counts for nothing once its
-holder is gone, or while the store is away. And each asks those it knows whether they redeem the token or have redeemed
-it: the store may have lost the claim, or not have the pair yet. Of two that ask each other, the lower label goes first.
+Replicas may disagree about a home. Two things keep them from redeeming one refresh token twice. First, a claim: one key
+that only one replica can set. It protects replicas that have not heard of each other yet; it is void once its holder is
+gone, or while the store is down. Second, each replica asks those it knows whether they redeem the token or have
+redeemed it: the store may have lost the claim, or not have the new pair yet. Of two that ask each other, the lower
+label goes first.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from mcproxy.upstream.oauth.grants import Grant, GrantKey, Renewal
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 
 QUESTION: Final = "RENEW"
-"""The method of the envelope: none that a client's request can have here."""
+"""The envelope's method for renewals: no client's request can have it here."""
 INQUIRY: Final = "RENEWED"
-"""As `QUESTION`, to learn what a replica knows of a grant. Answered by one that shuts down too."""
+"""The envelope's method for asking what a replica knows of a grant; also answered while that shuts down."""
 CLAIM_LIFE: Final = 90.0
-"""Seconds after which a claim ends by itself: longer than a token request takes, with the metadata before it."""
+"""Seconds after which a claim expires: longer than a token request takes, with the metadata before it."""
 PAUSE: Final = 0.05
-"""Seconds between two looks at a claim of another replica, and between two questions that nothing came of."""
+"""Seconds between two checks of another replica's claim, and between two fruitless questions."""
 ANSWER_TIMEOUT: Final = 5.0
-"""Seconds that another replica has to tell what it knows of a grant; one that is frozen redeems nothing meanwhile."""
+"""Seconds for another replica to say what it knows of a grant; a frozen one redeems nothing meanwhile."""
 SECOND_TIMEOUT: Final = 0.5
-"""Seconds that it has where it did not answer the last time: a frozen replica delays one renewal, not each."""
+"""Seconds for it if it did not answer the last time: a frozen replica delays one renewal, not each."""
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of a sealed grant."""
 
@@ -59,29 +60,29 @@ log = structlog.get_logger()
 
 
 class RenewalAnswer(msgspec.Struct, frozen=True):
-    """What the home says."""
+    """The home's answer."""
 
     kind: Literal["granted", "refused", "unavailable", "unknown"]
-    """`unknown`: it has no such upstream, as in the middle of a rollout."""
+    """`unknown`: it has no such upstream, as during a rollout."""
     grant: Grant | None = None
     why: str = ""
 
 
 class Inquiry(msgspec.Struct, frozen=True):
-    """Asks another replica for the latest that it has of a grant, before its refresh token is redeemed."""
+    """Asks another replica for its latest version of a grant, before the refresh token is redeemed."""
 
     key: GrantKey
     label: str
-    """Of the replica that is about to redeem the refresh token."""
+    """The label of the replica that is about to redeem the refresh token."""
 
 
 class InquiryAnswer(msgspec.Struct, frozen=True):
-    """What a replica says of a grant that another is about to renew."""
+    """A replica's answer about a grant that another is about to renew."""
 
     grant: Grant | None = None
-    """The latest that is known there."""
+    """The latest version known there."""
     goes_first: bool = False
-    """Whether it redeems the refresh token now: it is asked again."""
+    """Whether it redeems the refresh token now: it will be asked again."""
 
 
 T = TypeVar("T")
@@ -94,18 +95,18 @@ _inquiry_answers: Final = msgspec.json.Decoder(InquiryAnswer)
 
 @dataclass(slots=True)
 class _Running:
-    """The renewal of a grant that runs here."""
+    """A renewal of a grant that runs here."""
 
     over: anyio.Event = field(default_factory=anyio.Event)
     asks: bool = False
-    """Whether it asks the others; before, it may wait for the claim that one of them has."""
+    """Whether it asks the others; before that, it may wait for another replica's claim."""
     redeems: bool = False
     let_first: bool = False
-    """Whether it let another go first since it asked."""
+    """Whether it let another replica go first since it asked."""
 
 
 class RenewingMembers(Protocol):
-    """What is needed of the replicas (`members.Members`)."""
+    """The functions of `members.Members` that renewals need."""
 
     @property
     def are_known(self) -> bool:
@@ -125,7 +126,7 @@ class RenewingMembers(Protocol):
 
 
 class Renewals:
-    """Has grants renewed at their homes, and renews those whose home is here, each once at a time."""
+    """Has grants renewed at their homes, and renews those whose home is here; one renewal of each at a time."""
 
     def __init__(
         self, store: Store, sealer: Sealer, grants: SharedGrants, metrics: Metrics, clock: Clock = time.monotonic
@@ -141,7 +142,7 @@ class Renewals:
         self._is_closing = False
         self._running: dict[GrantKey, _Running] = {}
         self._silent: set[str] = set()
-        """Labels of the replicas that did not answer an inquiry, and were not heard of since."""
+        """Labels of replicas that did not answer an inquiry, and have not been heard of since."""
 
     def serve_with(
         self,
@@ -151,7 +152,7 @@ class Renewals:
         flow: Callable[[str], OAuthFlow | None],
         absence: float,
     ) -> None:
-        """Before, each grant's home is here. `flow` finds that of an upstream.
+        """Until it is called, each grant's home is here. `flow` finds that of an upstream.
 
         `absence`: seconds after which a replica that is not among the members is gone, and no newcomer.
         """
@@ -169,7 +170,7 @@ class Renewals:
                 except Moved:
                     self._note_leaving(home)
                 except (Lost, EnvelopeRefused, ReplicaSlow):
-                    # It ended, was started again, or is busy: whether it redeemed the token, the next answer tells.
+                    # It ended, restarted, or is busy: the next answer tells whether it redeemed the token.
                     await anyio.sleep(PAUSE)
                 else:
                     if answer.kind == "unknown":
@@ -180,7 +181,7 @@ class Renewals:
         return await self._renewed_here(flow, renewal)
 
     async def answer(self, question: bytes) -> bytes:
-        """Answers another replica."""
+        """Answers another replica's request for a renewal."""
         try:
             renewal = self._opened(_PURPOSE, question, _renewals)
         except _NotUnderstood:
@@ -190,7 +191,7 @@ class Renewals:
         return self._sealed(_ANSWER_PURPOSE, answer)
 
     async def answer_inquiry(self, question: bytes) -> bytes:
-        """Tells another replica what is known here, at once."""
+        """Tells another replica at once what is known here."""
         try:
             inquiry = self._opened(_PURPOSE, question, _inquiries)
         except _NotUnderstood:
@@ -215,7 +216,7 @@ class Renewals:
             return RenewalAnswer("refused", why=str(error))
 
     def close(self) -> None:
-        """Begins nothing more: who waits for another replica is told at the next look, so that this one can end."""
+        """Begins no more renewals; waits for other replicas end at their next check, so that this process can end."""
         self._is_closing = True
 
     def _check_open(self) -> None:
@@ -233,7 +234,7 @@ class Renewals:
     # Elsewhere
 
     def _home(self, key: GrantKey) -> Member | None:
-        """The replica that renews a grant; None if that is this one."""
+        """The replica that renews a grant; None for this one."""
         return None if self._members is None else self._members.owner(f"grant {opaque_name(*key)}")
 
     def _lose(self, home: Member) -> None:
@@ -280,7 +281,7 @@ class Renewals:
     # Here
 
     async def _renewed_here(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
-        """One renewal however many ask for it; not given up with the first of them (requirement R65)."""
+        """One renewal for all that ask; goes on if the first of them is cancelled (requirement R65)."""
         while (running := self._running.get(renewal.key)) is not None:
             await running.over.wait()
         running = self._running[renewal.key] = _Running()
@@ -302,7 +303,7 @@ class Renewals:
         try:
             if renewal.grant is not None and renewal.grant.token.refresh is not None:
                 await self._agree(renewal.key, running)
-            # Only now: who had the claim before has stored what it got.
+            # Only now: the claim's former holder has stored its result.
             stored = await self._grants.load(renewal.key)
             if stored is None and renewal.grant is not None and renewal.grant.id:
                 raise TokenRefused("invalid_grant", "the grant was taken back: a login is wanted")
