@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from yarl import URL
 
@@ -32,6 +33,7 @@ from mcproxy.http.client import (
     write_head,
 )
 from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.sse import Event, EventDecoder
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import CredentialSource, HttpConnections, LinkContext, LinkCredential
 from mcproxy.upstream.link import NotAccepted, Rejected
@@ -55,6 +57,10 @@ MAX_KEPT_HEADS: Final = 256
 """Heads kept for requests that differ only in the fields that vary."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
 """Bytes of a head, with the names of its varying fields, above which it is not kept: servers choose some names."""
+EVENTS_PER_TURN: Final = 10
+"""Each may be an update that hundreds of clients are told of."""
+BYTES_PER_TURN: Final = 32 * 1024
+"""Bytes that are decoded in a row: of the shortest lines, that takes some ten milliseconds."""
 _REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
@@ -363,6 +369,39 @@ async def read_prefix(response: UpstreamResponse) -> bytes:
         except ConnectionBroken:
             return body
     return body[:PREFIX_BYTES]
+
+
+class IncomingEvents:
+    """The events of a body as they arrive, a few at a time, so that a server that sends very many delays no other (R1).
+
+    Between two batches that have arrived already, other tasks have a turn. Raises EventTooLarge over `limit` bytes, and
+    what reading `body` raises.
+    """
+
+    __slots__ = ("_body", "_decoder", "_events", "_rest")
+
+    def __init__(self, body: AsyncIterator[bytes], limit: int) -> None:
+        self._body = body
+        self._decoder = EventDecoder(limit)
+        self._rest = b""
+        """Bytes that arrived and are not decoded."""
+        self._events: list[Event] = []
+        """Events that are decoded and not taken."""
+
+    def __aiter__(self) -> IncomingEvents:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        while True:
+            if self._events or self._rest:
+                await anyio.lowlevel.checkpoint()
+            if not self._events:
+                chunk = self._rest or await anext(self._body)
+                self._rest = chunk[BYTES_PER_TURN:]
+                self._events = self._decoder.feed(chunk[:BYTES_PER_TURN])
+            if self._events:
+                batch, self._events = self._events[:EVENTS_PER_TURN], self._events[EVENTS_PER_TURN:]
+                return batch
 
 
 def _redirect(response: UpstreamResponse) -> URL | None:

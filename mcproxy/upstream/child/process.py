@@ -32,8 +32,8 @@ log = structlog.get_logger()
 
 EXIT_GRACE: Final = 0.4
 """Seconds from a child's exit to the end of its stdout, and again to the end of its stderr (R13: within 1 s)."""
-LINES_PER_TURN: Final = 100
-"""Lines that are read in a row before other tasks get a turn (R1)."""
+LINES_PER_TURN: Final = 10
+"""Lines that are read in a row before other tasks have a turn (R1): of each, hundreds of clients may be told."""
 QUOTED_STDERR_LINES: Final = 10
 """The last lines of stderr that the reason of an exit quotes."""
 

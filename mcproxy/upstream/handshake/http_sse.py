@@ -13,13 +13,14 @@ from yarl import URL
 from mcproxy.http.client import ConnectionBroken, origin
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import Message, Request, encode
-from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
+from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.conversation import has_answer, messages
 from mcproxy.upstream.link import Duplex, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.requester import (
     EVENTS,
     JSON,
+    IncomingEvents,
     Requester,
     UpstreamResponse,
     connection_pool,
@@ -47,9 +48,8 @@ async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
 
 
 async def _events(response: UpstreamResponse, limit: int) -> AsyncGenerator[Event, None]:
-    decoder = EventDecoder(limit)
-    async for chunk in response.body:
-        for event in decoder.feed(chunk):
+    async for batch in IncomingEvents(response.body, limit):
+        for event in batch:
             yield event
 
 

@@ -32,7 +32,7 @@ from mcproxy.protocol.jsonrpc import (
     encode_whole,
     parse_message,
 )
-from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
+from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.conversation import HandshakeConversation, has_answer, messages
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
@@ -42,6 +42,7 @@ from mcproxy.upstream.requester import (
     JSON,
     TRANSIENT,
     ExtraHeaders,
+    IncomingEvents,
     Requester,
     connection_pool,
     quotable,
@@ -218,10 +219,9 @@ class _Streamable:
 
     async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns the position reached."""
-        decoder = EventDecoder(self._context.spec.max_message_bytes)
         try:
-            async for chunk in response.body:
-                for event in decoder.feed(chunk):
+            async for batch in IncomingEvents(response.body, self._context.spec.max_message_bytes):
+                for event in batch:
                     position = position.after(event)
                     if event.data and event.event == "message":
                         self._conversation.receive(event.data, id)

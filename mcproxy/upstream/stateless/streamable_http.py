@@ -36,7 +36,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_message,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
-from mcproxy.protocol.sse import EventDecoder, EventTooLarge
+from mcproxy.protocol.sse import EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
 from mcproxy.upstream.requester import (
@@ -45,6 +45,7 @@ from mcproxy.upstream.requester import (
     JSON,
     TRANSIENT,
     ExtraHeaders,
+    IncomingEvents,
     Requester,
     connection_pool,
     quotable,
@@ -102,10 +103,9 @@ class _Posts:
         """
         if response.content_type != EVENTS:
             raise await self.rejection(response)
-        decoder = EventDecoder(self.limit)
         try:
-            async for chunk in response.body:
-                for event in decoder.feed(chunk):
+            async for batch in IncomingEvents(response.body, self.limit):
+                for event in batch:
                     if event.data and event.event == "message" and receive(event.data):
                         return
         except EventTooLarge as error:
