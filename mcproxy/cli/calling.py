@@ -25,7 +25,15 @@ from mcproxy.cli.runtime import ExitCode
 from mcproxy.cli.terminal import Terminal, line_reader
 from mcproxy.configuration.references import suggestion
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Params, decode_object, raw
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    Params,
+    decode_object,
+    raw,
+)
 from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings import PolicySettings, Settings
 
@@ -40,7 +48,8 @@ KINDS: Final = {
 }
 """The lists that `mcproxy list` prints together, by its argument."""
 
-_MISSING_RESOURCE: Final = frozenset({RESOURCE_NOT_FOUND, METHOD_NOT_FOUND})
+_MISSING_RESOURCE: Final = frozenset({RESOURCE_NOT_FOUND, METHOD_NOT_FOUND, INVALID_PARAMS})
+"""What servers say of a resource that there is not: of 2026-07-28 the last one, which a running gateway says too."""
 
 ListedEntry = dict[str, Any]
 """A tool, resource, template or prompt as its list has it."""
