@@ -6,12 +6,13 @@ Each is logged and audited; the same for buttons on the status page and for comm
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 import structlog
 
 from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
+from mcproxy.configuration.references import suggestion
 from mcproxy.telemetry import logs
 
 log = structlog.get_logger()
@@ -33,7 +34,11 @@ class Restartable(Protocol):
 
 
 class NoSuchUpstream(Exception):
-    """No upstream of this name runs. The text says which ones do."""
+    """No upstream of this name runs. The text says which one may be meant, or which ones do."""
+
+    def __init__(self, name: str, running: Collection[str]) -> None:
+        hint = suggestion(name, running) or f"; there are {', '.join(running) or 'none'}"
+        super().__init__(f"no server {name!r} runs here{hint}")
 
 
 class Actions:
@@ -68,14 +73,14 @@ class Actions:
     def set_log_level(self, level: str, by: str) -> None:
         """Raises ValueError for a level that there is not."""
         if level not in LEVELS:
-            raise ValueError(f"should be one of {', '.join(LEVELS)}")
+            raise ValueError(f"{level!r} is no level: it should be one of {', '.join(LEVELS)}")
         logs.set_level(level)
         self._note(by, "log level", level)
 
     def _found(self, name: str) -> Restartable:
         upstreams = self._upstreams()
         if name not in upstreams:
-            raise NoSuchUpstream(f"no server {name!r} runs here; there are {', '.join(upstreams) or 'none'}")
+            raise NoSuchUpstream(name, upstreams)
         return upstreams[name]
 
     def _note(self, by: str, action: str, subject: str) -> None:

@@ -37,7 +37,7 @@ def test_an_upstream_is_restarted_and_retried_by_name() -> None:
 
 def test_an_upstream_that_does_not_run_is_refused_with_the_names_of_those_that_do() -> None:
     actions = Actions(lambda: {"one": FakeUpstream(), "other": FakeUpstream()}, lambda _: None)
-    with pytest.raises(NoSuchUpstream, match="'on' runs here; there are one, other"):
+    with pytest.raises(NoSuchUpstream, match="'on' runs here; did you mean 'one'"):
         actions.restart("on", "me")
 
 
@@ -47,7 +47,7 @@ def test_the_log_level_is_changed_or_refused() -> None:
     try:
         actions.set_log_level("debug", "me")
         assert logs.is_verbose()
-        with pytest.raises(ValueError, match="should be one of debug"):
+        with pytest.raises(ValueError, match="'loud' is no level: it should be one of debug"):
             actions.set_log_level("loud", "me")
     finally:
         actions.set_log_level("debug" if before else "warning", "me")

@@ -20,7 +20,11 @@ class NotRunning(Exception):
 
 
 class RefusedByGateway(Exception):
-    """The gateway refused; the text is its own."""
+    """The gateway refused; the text is its own. `is_missing`: it has no such thing; else the input is wrong."""
+
+    def __init__(self, sentence: str, *, is_missing: bool) -> None:
+        super().__init__(sentence)
+        self.is_missing = is_missing
 
 
 class RunningGateway:
@@ -53,7 +57,8 @@ class RunningGateway:
         finally:
             connection.close()
         if response.status != http.client.OK:
-            raise RefusedByGateway(str(found.get("error", response.status)))
+            sentence = str(found.get("error", response.status))
+            raise RefusedByGateway(sentence, is_missing=response.status == http.client.NOT_FOUND)
         return dict(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,11 @@ from mcproxy.cli.runtime import ExitCode
 
 COLUMNS: Final = ("upstream", "state", "since", "transport", "version", "reconnects")
 WELL: Final = frozenset({"ready", "idle"})
+DONE: Final = {
+    "restart": "{0} is being restarted: `mcproxy status` shows it",
+    "retry": "{0} is being tried: `mcproxy status` shows it",
+}
+"""What is said of an order that was taken."""
 POLL: Final = 0.5
 """Seconds between two looks at a stderr that is followed."""
 
@@ -53,13 +59,24 @@ def _print_refused(reload: Mapping[str, Any], now: float) -> None:
 
 
 def order(configuration: Path, names: Sequence[str], what: str) -> int:
-    """Has the gateway `restart` or `retry` upstreams."""
-    return _told(configuration, lambda gateway: [gateway.post(server_path(name, what)) for name in names])
+    """Has the gateway `restart` or `retry` upstreams; one that there is not keeps none of the others from it."""
+    codes = [_told(configuration, partial(_order_one, name, what)) for name in names]
+    return max(codes, default=ExitCode.OK)
+
+
+def _order_one(name: str, what: str, gateway: RunningGateway) -> None:
+    gateway.post(server_path(name, what))
+    print_err(DONE[what].format(name))
 
 
 def log_level(configuration: Path, level: str) -> int:
     """Changes the level of the gateway's own log until it is restarted."""
-    return _told(configuration, lambda gateway: [gateway.post("/log-level", level)])
+
+    def change(gateway: RunningGateway) -> None:
+        gateway.post("/log-level", level)
+        print_err(f"the log is at {level} until the gateway is restarted")
+
+    return _told(configuration, change)
 
 
 def logs(configuration: Path, name: str, *, follow: bool, sleep: Callable[[float], None] = time.sleep) -> int:
@@ -82,9 +99,12 @@ def logs(configuration: Path, name: str, *, follow: bool, sleep: Callable[[float
 def _told(configuration: Path, tell: Callable[[RunningGateway], object]) -> int:
     try:
         tell(RunningGateway(configuration))
-    except (NotRunning, RefusedByGateway) as error:
+    except NotRunning as error:
         print_err(str(error))
         return ExitCode.NOT_FOUND
+    except RefusedByGateway as refused:
+        print_err(str(refused))
+        return ExitCode.NOT_FOUND if refused.is_missing else ExitCode.INPUT
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK

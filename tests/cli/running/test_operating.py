@@ -51,17 +51,25 @@ async def test_a_gateway_that_runs_is_asked_told_and_used(tmp_path: Path) -> Non
         assert [upstream["state"] for upstream in found["upstreams"]] == ["ready"]
 
         since = len(running.log.entries)
-        assert (await mcproxy(tmp_path, "restart", "odd")).returncode == 0
+        ordered = await mcproxy(tmp_path, "restart", "other", "odd")
+        assert ordered.returncode == 3, "one of them does not run"
+        assert "no server 'other' runs here; there are odd\n" in ordered.stderr
+        assert "odd is being restarted" in ordered.stderr
         with anyio.fail_after(GUARD):
             await running.log.says(lambda entry: entry.get("event") == "upstream connected", since)
         again = json.loads((await mcproxy(tmp_path, "status", "--json")).stdout)
         assert again["upstreams"][0]["reconnects"] == 1
 
-        refused = await mcproxy(tmp_path, "restart", "od")
-        assert refused.returncode == 3
-        assert "there are odd" in refused.stderr
+        for command in ("restart", "retry", "logs"):
+            refused = await mcproxy(tmp_path, command, "od")
+            assert (refused.returncode, refused.stderr) == (3, "no server 'od' runs here; did you mean 'odd'?\n")
 
-        assert (await mcproxy(tmp_path, "loglevel", "debug")).returncode == 0
+        wrong = await mcproxy(tmp_path, "loglevel", "loud")
+        assert (wrong.returncode, "'loud' is no level: it should be one of debug" in wrong.stderr) == (2, True)
+        changed = await mcproxy(tmp_path, "loglevel", "debug")
+        assert (changed.returncode, "is at debug until" in changed.stderr) == (0, True)
+        missing = await mcproxy(tmp_path, "read", "odd+odd://missing")
+        assert missing.returncode == 3, missing.stderr
         since = len(running.log.entries)
         listed = await mcproxy(tmp_path, "list", "tools")
         assert listed.returncode == 0, listed.stderr
