@@ -46,13 +46,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         sys.stdout.flush()
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(*(Column(name, overflow="fold") for name in columns), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(Text(printable_line(cell)) for cell in row))
     Console(highlight=False).print(table)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
@@ -64,7 +69,7 @@ def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
     with_key = f' --header "{header[0]}: {header[1]}$MCPROXY_KEY"' if header else ""
     return "\n".join(
         (
-            f"mcproxy {__version__}: {sum(upstream.enabled for upstream in settings.upstreams)} upstreams",
+            f"mcproxy {__version__}: {counted(sum(upstream.enabled for upstream in settings.upstreams), 'server')}",
             *(f"  {what:<17} {base}{path}" for what, path in _endpoints(settings)),
             *([f"  {'status page':<17} {status_page}"] if status_page else []),
             "",

@@ -17,7 +17,7 @@ from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.catalog.views.view import View
 from mcproxy.cli.access.lock import definition_findings
 from mcproxy.cli.checking import print_warnings, unmatched
-from mcproxy.cli.output import print_err, print_json, print_table
+from mcproxy.cli.output import counted, print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
 from mcproxy.protocol.methods import Kind
@@ -83,15 +83,19 @@ def reports(
 
 
 def report_row(report: UpstreamReport) -> tuple[str, ...]:
-    offers = f"{report.tools} tools, {report.resources + report.templates} resources, {report.prompts} prompts"
-    if report.skills:
-        offers += f", {report.skills} skills"
+    offers = {
+        "tool": report.tools,
+        "resource": report.resources + report.templates,
+        "prompt": report.prompts,
+        "skill": report.skills,
+    }
     return (
         report.name,
         "ready" if report.ok else "failed",
         report.transport,
-        f"{report.version} ({report.era})" if report.version else "",
-        offers if report.ok else "",
+        report.version or "",
+        ", ".join(counted(number, noun) for noun, number in offers.items() if number)
+        or ("nothing" if report.ok else ""),
         f"{report.latency:.2f} s" if report.latency is not None else "",
         f"{report.prefix}{SEPARATOR}*" if report.prefix else "*",
     )

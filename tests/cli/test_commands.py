@@ -109,7 +109,7 @@ def test_r86_a_warning_is_an_error_where_check_is_strict(tmp_path: Path, capsys:
     warning = f"warning: {path}:2:32: endpoints.team.upstreams.0: no server matches 'y'"
     told = capsys.readouterr()
     assert warning in told.err
-    assert told.out == "valid, 1 upstreams, 1 warnings\n"
+    assert told.out == f"{path} is valid: 1 server, 1 warning\n"
     assert code("check", "-c", path, "--strict") == 2
     told = capsys.readouterr()
     assert (told.out, warning in told.err) == ("", True)

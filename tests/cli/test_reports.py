@@ -24,8 +24,10 @@ DOWN = UpstreamReport("web", "", False, "http", None, None, None, 0, 0, 0, 0, "r
 
 
 def test_an_upstream_is_a_row_and_its_oddities_are_remarks() -> None:
-    offers = "3 tools, 2 resources, 0 prompts"
-    assert report_row(READY) == ("git", "ready", "stdio", "2025-11-25 (handshake)", offers, "0.50 s", "git__*")
+    assert report_row(READY) == ("git", "ready", "stdio", "2025-11-25", "3 tools, 2 resources", "0.50 s", "git__*")
+    one = report_row(replace(READY, tools=1, resources=0, templates=0))
+    nothing = report_row(replace(READY, tools=0, resources=0, templates=0))
+    assert (one[4], nothing[4]) == ("1 tool", "nothing")
     assert remarks(READY) == ["git: a b is exposed as git__a_b", "git: an entry is hidden: no"]
     assert report_row(DOWN)[1:4] == ("failed", "http", "")
     assert remarks(DOWN) == ["web: refused"]

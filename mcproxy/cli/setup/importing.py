@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from mcproxy.cli.output import print_err, print_out
+from mcproxy.cli.output import counted, print_err, print_out
 from mcproxy.cli.setup.files import existing_text, write
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, import_servers
@@ -40,7 +40,7 @@ def add_variables(env_file: Path, before: str, lines: str) -> None:
 def import_summary(imported: Imported, output: Path | None) -> list[str]:
     """What was imported, what was not, and which variables to set. Shows no values."""
     sources = ", ".join(map(str, imported.sources))
-    lines = [f"{len(imported.servers)} servers from {sources}" + (f" written to {output}" if output else "")]
+    lines = [f"{counted(len(imported.servers), 'server')} from {sources}" + (f" written to {output}" if output else "")]
     lines += imported.notes
     wanted = imported.missing if output else imported.variables
     if wanted:
