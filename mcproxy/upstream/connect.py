@@ -58,7 +58,7 @@ def address(spec: UpstreamSettings) -> tuple[str, int] | None:
 
 @asynccontextmanager
 async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
-    died = ""
+    death = ""
     if context.spec.era != "legacy":
         async with AsyncExitStack() as stack:
             pipe = await stack.enter_async_context(stdio.child(context))
@@ -68,7 +68,7 @@ async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
             except PeerGone as gone:
                 if context.spec.era == "modern":
                     raise Unreachable(str(gone)) from gone
-                died = f"; asked {DISCOVER} before, {gone}"
+                death = str(gone)
             else:
                 context.hints.note_success(link.identity.era)
                 yield link
@@ -79,7 +79,9 @@ async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
         try:
             link = await stack.enter_async_context(handshake.handshake_over_pipe(pipe, context))
         except Unreachable as error:
-            raise Unreachable(f"{error}{died}") from error
+            if not death or death in str(error):
+                raise
+            raise Unreachable(f"{error}; asked {DISCOVER} before, {death}") from error
         context.hints.note_success(link.identity.era)
         yield link
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from aiohttp import web
 
-from mcproxy.call.upstreams import Connected
+from mcproxy.call.upstreams import Connected, Disconnected
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.connect import address, transport
 from tests.fakes.servers.web import FakeSse, FakeStreamable, serving
@@ -43,6 +45,14 @@ async def test_credentials_and_failures_are_no_reason_to_try_the_old_transport(s
     async with serving(refuse) as url, running(auto(url), delays=lambda _: 3600) as it:
         assert f"HTTP {status}" in failure(await it.upstream(tool("echo"))).error.message
     assert set(methods) == {"POST"}
+
+
+async def test_r85_a_child_that_dies_of_the_same_whatever_it_is_asked_says_so_once() -> None:
+    dying = ("-c", "import sys; sys.exit('no database')")
+    spec = UpstreamSettings(name="kid", prefix="kid", command=sys.executable, args=dying, timeouts=QUICK)
+    async with running(spec, delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert it.events.of(Disconnected)[0].reason.count("no database") == 1
 
 
 def test_a_command_is_stdio_whatever_else() -> None:
