@@ -42,7 +42,8 @@ def health(configuration: Configuration, *, ready: bool) -> int:
             why = getattr(error, "reason", None) or error
             print_err(f"{host}:{listener.port} asks for a client's certificate: {why}")
             return ExitCode.FAILED if ready else ExitCode.OK
-        print_err(f"{host}:{listener.port} does not answer: {error}")
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        print_err(f"{host}:{listener.port} does not answer: {why}; see its log, or start it: mcproxy serve")
         return ExitCode.FAILED
     print_out(text, lines=True)
     return ExitCode.OK if status == http.client.OK else ExitCode.FAILED

@@ -65,7 +65,10 @@ def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) ->
         if path.is_file():
             return path
     looked = " or ".join(map(str, folders))
-    sentence = f"no configuration: name a file with --config or {VARIABLE}, or write {FILE_NAMES[0]} to {looked}"
+    sentence = (
+        f"no configuration: name a file with --config or {VARIABLE}, or write {FILE_NAMES[0]} to {looked}; "
+        f"`mcproxy import HOST -o {FILE_NAMES[0]}` and `mcproxy add` make one"
+    )
     raise ConfigurationError([Problem("mcproxy", sentence)])
 
 

@@ -41,7 +41,7 @@ def _connect(
     project: Annotated[
         Path | None, typer.Option(file_okay=False, help="The folder of a project, to connect the host there alone.")
     ] = None,
-    name: Annotated[str, typer.Option(help="The gateway's name in the host.")] = "mcproxy",
+    name: Annotated[str | None, typer.Option(help="The gateway's name in the host. Default: mcproxy.")] = None,
     key_variable: Annotated[
         str | None, typer.Option(help="The environment variable with the API key, where keys are on.")
     ] = None,
@@ -54,9 +54,9 @@ def _connect(
 
     file = connecting.host_file(host, project)
     if undo:
-        raise typer.Exit(connecting.undo(file, yes=yes, dry_run=dry_run))
+        raise typer.Exit(connecting.undo(file, name, yes=yes, dry_run=dry_run))
     gateway = connecting.reach(file.host, read_configuration(config), url, key_variable, stdio=stdio)
-    raise typer.Exit(connecting.write_connection(file, name, gateway, yes=yes, dry_run=dry_run))
+    raise typer.Exit(connecting.write_connection(file, name or "mcproxy", gateway, yes=yes, dry_run=dry_run))
 
 
 def _import(

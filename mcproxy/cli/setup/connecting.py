@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ from mcproxy.configuration.hosts.connecting import CannotConnect, Connection, Pr
 from mcproxy.configuration.hosts.locations import ALIASES, HOSTS, Host, Machine
 from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.problems import ConfigurationError, Problem
+from mcproxy.configuration.references import suggestion
 from mcproxy.service.state import state_folder
 
 KEY_VARIABLE: Final = "MCPROXY_KEY"
@@ -32,19 +35,31 @@ class HostFile:
     host: Host
     path: Path
 
-    @property
-    def record(self) -> Path:
-        """Where it is kept what was done to the file."""
-        name = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
-        return state_folder() / "connections" / f"{self.host_name}-{name}.json"
+    def record(self, name: str) -> Path:
+        """Where it is kept what was done to the file, for a gateway that is called `name` there."""
+        digest = hashlib.sha256(f"{self.path}\n{name}".encode()).hexdigest()[:16]
+        return _records() / f"{self.host_name}-{digest}.json"
 
-    def connection(self) -> Connection | None:
-        """What was done to it, if anything."""
-        text = existing_text(self.record)
+    def connections(self) -> list[Connection]:
+        """What was done to it, if anything: one for each gateway."""
+        return [done for done in _connections() if done.path == str(self.path)]
+
+
+def connected() -> frozenset[tuple[str, str]]:
+    """The entries that `mcproxy connect` made and did not undo, each as its file and its name there."""
+    return frozenset((done.path, done.name) for done in _connections())
+
+
+def _connections() -> Iterator[Connection]:
+    for record in sorted(_records().glob("*.json")):
         try:
-            return None if text is None else msgspec.json.decode(text, type=Connection)
+            yield msgspec.json.decode(existing_text(record) or "", type=Connection)
         except msgspec.DecodeError as error:
-            raise _wrong(str(self.record), f"is damaged: {error}; remove it") from error
+            raise _wrong(str(record), f"is damaged: {error}; remove it") from error
+
+
+def _records() -> Path:
+    return state_folder() / "connections"
 
 
 def host_file(name: str, project: Path | None) -> HostFile:
@@ -52,7 +67,8 @@ def host_file(name: str, project: Path | None) -> HostFile:
     known = ALIASES.get(name, name)
     host = HOSTS.get(known)
     if host is None:
-        raise _wrong(name, f"is no host that mcproxy knows: {', '.join(HOSTS)}")
+        hint = suggestion(name, HOSTS) or f": {', '.join(HOSTS)}"
+        raise _wrong(name, f"is no host that mcproxy knows{hint}")
     if project is None:
         return HostFile(known, host, Machine.this().user_file(host).absolute())
     if host.project is None:
@@ -85,8 +101,9 @@ def running_at(configuration: Configuration) -> str | None:
 
 def write_connection(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry_run: bool) -> int:
     """Shows the change of the file, asks, and writes it."""
-    text, done = existing_text(file.path), file.connection()
-    original = done.undone(text) if done is not None and text is not None and done.name == name else text
+    text = existing_text(file.path)
+    done = next((done for done in file.connections() if done.name == name), None)
+    original = done.undone(text) if done is not None and text is not None else text
     try:
         connection, after = connect(
             file.host_name, file.host, str(file.path), original, name, entry(file.host, gateway)
@@ -98,21 +115,26 @@ def write_connection(file: HostFile, name: str, gateway: Program | Running, *, y
         return ExitCode.OK
     if not confirmed(file.path, text or "", after, yes=yes, dry_run=dry_run):
         return ExitCode.OK if dry_run else ExitCode.INPUT
-    write(file.record, msgspec.json.encode(connection).decode())
+    write(file.record(name), msgspec.json.encode(connection).decode())
     write(file.path, after)
     if isinstance(gateway, Running) and gateway.key_variable is not None:
         print_err(f"{file.host.title} needs the variable {gateway.key_variable}: a key of `mcproxy keys add`")
     print_err(f"{file.path} has it now as {name}; {file.host.title}: {file.host.restart}")
-    print_err(f"to undo: mcproxy connect {file.host_name} --undo")
+    naming = f" --name {shlex.quote(name)}" if len(file.connections()) > 1 else ""
+    print_err(f"to undo: mcproxy connect {file.host_name} --undo{naming}")
     return ExitCode.OK
 
 
-def undo(file: HostFile, *, yes: bool, dry_run: bool) -> int:
-    """Takes the gateway out of the file again."""
-    done, text = file.connection(), existing_text(file.path)
-    if done is None or text is None:
+def undo(file: HostFile, name: str | None, *, yes: bool, dry_run: bool) -> int:
+    """Takes the gateway of that name out of the file again, or the only one that there is."""
+    found = [done for done in file.connections() if name in {None, done.name}]
+    text = existing_text(file.path)
+    if not found or text is None:
         print_err(f"nothing to undo: {file.path} was not changed by `mcproxy connect {file.host_name}`")
         return ExitCode.NOT_FOUND
+    if len(found) > 1:
+        raise _wrong(str(file.path), f"has {' and '.join(done.name for done in found)}: choose one with --name")
+    (done,) = found
     try:
         before = done.undone(text)
     except CannotConnect as error:
@@ -123,7 +145,7 @@ def undo(file: HostFile, *, yes: bool, dry_run: bool) -> int:
         file.path.unlink()
     else:
         write(file.path, before)
-    file.record.unlink()
+    file.record(done.name).unlink()
     print_err(f"{file.path} " + ("is gone again" if before is None else f"no longer has {done.name}"))
     return ExitCode.OK
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from mcproxy.cli.output import counted, print_err, print_out
+from mcproxy.cli.setup.connecting import connected
 from mcproxy.cli.setup.files import existing_text, write
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, import_servers
@@ -18,12 +19,12 @@ from mcproxy.configuration.loading import ENV_FILE
 def import_(sources: Sequence[str], output: Path | None) -> None:
     """Prints or writes the configuration, and says which steps remain. Raises ConfigurationError."""
     if output is None:
-        imported = import_servers(sources, Path.cwd())
+        imported = import_servers(sources, Path.cwd(), connected=connected())
         print_out(imported.render().rstrip(), lines=True)
     else:
         env_file = output.absolute().parent / ENV_FILE
         before = existing_text(env_file) or ""
-        imported = import_servers(sources, Path.cwd(), existing=parse_env_file(before))
+        imported = import_servers(sources, Path.cwd(), existing=parse_env_file(before), connected=connected())
         _write_new(output, imported.render())
         add_variables(env_file, before, imported.render_env())
     for line in import_summary(imported, output):
@@ -58,5 +59,8 @@ def _write_new(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
+    except FileExistsError as error:
+        sentence = f"{path} is there already: name a new file; several hosts are imported at once"
+        raise typer.BadParameter(sentence, param_hint="--output") from error
     except OSError as error:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}", param_hint="--output") from error

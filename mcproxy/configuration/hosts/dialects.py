@@ -70,6 +70,13 @@ def host_servers(document: Node, folder: Path) -> Iterator[HostServer]:
         yield from _mapped(mcp, _opencode)
 
 
+def other_projects(document: Node, folder: Path) -> list[str]:
+    """The folders of Claude Code's projects, other than `folder`, that have servers of their own."""
+    projects = document.members.get("projects", _NONE).members
+    held = (name for name, project in projects.items() if project.members.get(SERVER_MAPS[0], _NONE).members)
+    return [name for name in held if name != str(folder.absolute())]
+
+
 def _mapped(servers: Node, translate: Callable[[HostServer], bool | None]) -> Iterator[HostServer]:
     for name, entry in servers.members.items():
         if isinstance(entry.value, dict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,11 +20,12 @@ from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.expansion import HOST_REFERENCE, Expansion
 from mcproxy.configuration.hosts import translation
-from mcproxy.configuration.hosts.dialects import HostServer, host_servers
-from mcproxy.configuration.hosts.locations import Machine, host_named
+from mcproxy.configuration.hosts.dialects import HostServer, host_servers, other_projects
+from mcproxy.configuration.hosts.locations import HOSTS, Machine, host_named
 from mcproxy.configuration.hosts.secret_values import PASSWORD_IN_URL, looks_secret
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
+from mcproxy.configuration.references import suggestion
 from mcproxy.configuration.validation import Validator
 
 HEADER: Final = "# `mcproxy check --connect` validates this file and connects to its servers.\n"
@@ -81,9 +82,11 @@ def import_servers(
     folder: Path,
     environ: Mapping[str, str] = os.environ,
     existing: Mapping[str, str] | None = None,
+    connected: Collection[tuple[str, str]] = (),
 ) -> Imported:
     """The servers of hosts (by name) and files. Raises ConfigurationError.
 
+    `connected` are entries of the gateway itself, each as its file and its name there: they are left out.
     In one host's files the more specific one wins; servers of two sources are both kept, the second under another
     name. What a configuration of mcproxy cannot hold is left out, with a note.
     """
@@ -93,14 +96,18 @@ def import_servers(
         imported.sources += paths
         found: dict[str, dict[str, object]] = {}
         for path in paths:
-            for server in host_servers(read_document(path), folder):
-                if _is_gateway(server):
+            document = read_document(path)
+            if others := other_projects(document, folder):
+                imported.notes.append(f"servers of projects were left out: import them in {' or '.join(others)}")
+            for server in host_servers(document, folder):
+                if _is_gateway(server) or (str(path.absolute()), server.name) in connected:
                     imported.notes.append(f"{server.name} was left out: it is this gateway")
                 else:
                     found[server.name] = _written(imported, server, path)
         _add(imported, found, source)
     if not imported.servers:
-        raise ConfigurationError([Problem(str(path), "names no servers") for path in imported.sources])
+        notes = "".join(f"; {note}" for note in imported.notes)
+        raise ConfigurationError([Problem(str(path), f"names no servers{notes}") for path in imported.sources])
     _leave_out_refused(imported)
     return imported
 
@@ -108,7 +115,11 @@ def import_servers(
 def _files(source: str, folder: Path, environ: Mapping[str, str]) -> list[Path]:
     host = host_named(source)
     if host is None:
-        return [Path(source)]
+        path = Path(source)
+        if not path.suffix and not path.exists():
+            hint = suggestion(source, HOSTS) or f": {', '.join(HOSTS)}"
+            raise ConfigurationError([Problem(source, f"is no file, and no host that mcproxy knows{hint}")])
+        return [path]
     candidates = Machine.this(environ).files(host, folder)
     paths = [path for path in candidates if path.is_file()]
     if not paths:

@@ -164,7 +164,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         project=".zed/settings.json",
         stdio=(("source", "custom"),),
         variable=None,
-        restart="nothing: it reads its settings when they change",
+        restart="it takes the change over by itself",
     ),
 }
 
@@ -210,7 +210,8 @@ class Machine:
     def files(self, host: Host, folder: Path) -> Sequence[Path]:
         """All files that may hold servers, the most specific last: the user's, and those of the project in `folder`."""
         project = [folder / host.project] if host.project is not None else []
-        return [*map(self._path, host.more), self.user_file(host), *project]
+        # In a home folder that is a project too, one file may be both.
+        return list(dict.fromkeys([*map(self._path, host.more), self.user_file(host), *project]))
 
     def _path(self, template: str) -> Path:
         return Path(template.format_map(self._folders))

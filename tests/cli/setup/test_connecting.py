@@ -119,6 +119,31 @@ def test_connecting_twice_changes_nothing_and_other_options_replace_the_entry(cu
     assert cursor.read_text() == ORIGINAL
 
 
+def test_each_of_two_gateways_in_one_file_can_be_taken_out(cursor: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("connect", "cursor", "--yes") == 0
+    first = cursor.read_text()
+    assert code("connect", "cursor", "--yes", "--name", "other") == 0
+    assert "--undo --name other" in capsys.readouterr().err
+    assert code("connect", "cursor", "--undo", "--yes") == 2
+    assert "has mcproxy and other: choose one with --name" in capsys.readouterr().err
+    assert code("connect", "cursor", "--undo", "--yes", "--name", "other") == 0
+    assert cursor.read_text() == first
+    assert code("connect", "cursor", "--undo", "--yes") == 0
+    assert cursor.read_text() == ORIGINAL
+
+
+def test_what_was_connected_is_not_imported_as_a_server_of_its_own(
+    home: Path, cursor: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cursor.write_text('{"mcpServers": {"gh": {"command": "gh"}}}')
+    assert code("connect", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp") == 0
+    capsys.readouterr()
+    assert code("import", "cursor") == 0
+    told = capsys.readouterr()
+    assert ("gh:" in told.out, "mcproxy:" in told.out) == (True, False)
+    assert "mcproxy was left out: it is this gateway" in told.err
+
+
 def test_nothing_is_written_without_consent(cursor: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code("connect", "cursor", "--dry-run") == 0
     assert '+    "mcproxy"' in capsys.readouterr().out
@@ -166,6 +191,7 @@ def test_a_project_of_a_host_is_connected_alone(home: Path) -> None:
     ("arguments", "expected", "sentence"),
     [
         (["notepad"], 2, "is no host that mcproxy knows: claude-code"),
+        (["curser"], 2, "curser: is no host that mcproxy knows; did you mean 'cursor'?"),
         (["claude-desktop", "--url", "http://x/mcp"], 2, "only starts programs"),
         (["cursor", "--undo"], 3, "nothing to undo"),
         (["claude-desktop", "--project", "."], 2, "has no file of a project"),

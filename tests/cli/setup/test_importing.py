@@ -43,6 +43,7 @@ def test_the_file_that_is_written_works_at_once_with_its_secrets_beside_it(
     assert env_file.read_text() == f'OTHER=1\nGITHUB_TOKEN="{SECRET}"\n'
     assert load(output, {"TEAM": "us"}).upstreams[0].env == {"GITHUB_TOKEN": SECRET}
     assert code("import", host, "-o", output) == 2, "a file that exists is never overwritten"
+    assert "is there already: name a new file" in capsys.readouterr().err
 
 
 def test_to_stdout_the_variables_are_named_and_nothing_is_written(

@@ -108,6 +108,33 @@ def test_a_project_of_claude_code_comes_over_the_user_s(tmp_path: Path) -> None:
     assert found.sources == [home / ".claude.json", project / ".mcp.json"]
 
 
+def test_servers_of_other_projects_are_told_of_with_their_folders(tmp_path: Path) -> None:
+    file, servers = tmp_path / ".claude.json", {"mcpServers": {"local": {"command": "l"}}}
+    projects = {"/work/a": servers, "/work/b": servers, "/work/none": {"mcpServers": {}}}
+    file.write_text(json.dumps({"mcpServers": {"x": {"command": "x"}}, "projects": projects}))
+    found = import_servers("claude-code", tmp_path, {"HOME": str(tmp_path)})
+    assert found.notes == ["servers of projects were left out: import them in /work/a or /work/b"]
+    file.write_text(json.dumps({"projects": projects}))
+    with pytest.raises(ConfigurationError, match="names no servers; servers of projects were left out: import them in"):
+        import_servers("claude-code", tmp_path, {"HOME": str(tmp_path)})
+
+
+def test_a_file_that_is_the_user_s_and_the_project_s_is_read_once(tmp_path: Path) -> None:
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mcpServers": {"x": {"command": "x"}}}))
+    assert import_servers("cursor", tmp_path, {"HOME": str(tmp_path)}).sources == [file]
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"), [("curso", "; did you mean 'cursor'?"), ("notepad", ": claude-code, claude-desktop")]
+)
+def test_r87_a_source_that_is_nothing_names_the_host_that_is_meant(tmp_path: Path, source: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        import_servers(source, tmp_path)
+    assert f"is no file, and no host that mcproxy knows{hint}" in str(caught.value)
+
+
 def test_a_host_that_is_not_here_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"\.cursor/mcp\.json"):
         import_servers("cursor", tmp_path, {"HOME": str(tmp_path)})
