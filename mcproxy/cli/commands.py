@@ -35,8 +35,10 @@ commands = typer.Typer(
 )
 keys = typer.Typer(help="Manage API keys of callers.", no_args_is_help=True)
 policies = typer.Typer(help="Test the access policy.", no_args_is_help=True)
-commands.add_typer(keys, name="keys")
-commands.add_typer(policies, name="policy")
+_SERVE, _USE, _ACCESS = "Serve", "Use", "Control access"
+"""Headings of the commands in the help."""
+commands.add_typer(keys, name="keys", rich_help_panel=_ACCESS)
+commands.add_typer(policies, name="policy", rich_help_panel=_ACCESS)
 
 JsonArguments = Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")]
 
@@ -75,7 +77,7 @@ def root(
     pass
 
 
-@commands.command()
+@commands.command(rich_help_panel=_SERVE)
 def serve(
     config: Config = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on stdin and stdout.")] = False,
@@ -83,7 +85,7 @@ def serve(
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, instead of proxy.port.")
     ] = None,
 ) -> None:
-    """Run the gateway over HTTP, or with --stdio for a host that starts it.
+    """Run the gateway over HTTP, or with --stdio for one host.
 
     Reloads the configuration when it changes and on SIGHUP; SIGUSR1 switches debug logs on and off.
     """
@@ -98,14 +100,14 @@ def serve(
     serving.serve(config or find(), over_stdio=stdio, port=port)
 
 
-@commands.command()
+@commands.command(rich_help_panel=_SERVE)
 def check(
     config: Config = None,
     connect: Annotated[bool, typer.Option("--connect", help="Also connect to every upstream.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Take warnings for errors.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Validate the configuration; with --connect, also connect to every upstream.
+    """Validate the configuration; with --connect, try every server.
 
     Warns of servers, roles and callers that do not exist, and of commands that this machine does not have; with
     --connect also of tools.
@@ -127,20 +129,23 @@ def check(
     raise typer.Exit(checking.check(configuration, strict=strict, as_json=as_json))
 
 
-@commands.command()
+@commands.command(rich_help_panel=_SERVE)
 def health(
     config: Config = None,
     ready: Annotated[bool, typer.Option("--ready", help="Also fail if it wants no traffic: /readyz.")] = False,
 ) -> None:
-    """Ask the gateway of this configuration, on this machine, whether it runs."""
+    """Ask whether the gateway of this configuration runs here."""
     from mcproxy.cli.health import health
 
     raise typer.Exit(health(read_configuration(config), ready=ready))
 
 
-@commands.command("list")
+@commands.command("list", rich_help_panel=_USE)
 def list_(what: ListName, config: Config = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
-    """List the tools, resources or prompts that clients see, or the upstreams."""
+    """List the tools, resources or prompts that clients see.
+
+    `upstreams` connects to every server, as `mcproxy check --connect` does, and lists them.
+    """
     from mcproxy.cli import calling, reports
     from mcproxy.cli.running.through import settings_for
 
@@ -150,7 +155,7 @@ def list_(what: ListName, config: Config = None, url: Url = None, key: Key = Non
     run(calling.list_entries(settings_for(configuration, url, key), what.value, as_json=as_json))
 
 
-@commands.command()
+@commands.command(rich_help_panel=_USE)
 def call(
     name: Annotated[str, typer.Argument(help="The tool, as `mcproxy list tools` names it.")],
     arg: Annotated[list[str] | None, typer.Option("--arg", help="key=value, as often as needed.")] = None,
@@ -168,7 +173,7 @@ def call(
     run(calling.call(settings_for(read_configuration(config), url, key), name, pairs, whole, as_json=as_json))
 
 
-@commands.command("read")
+@commands.command("read", rich_help_panel=_USE)
 def read_(
     uri: Annotated[str, typer.Argument(help="The resource, as `mcproxy list resources` names it.")],
     config: Config = None,
@@ -183,7 +188,7 @@ def read_(
     run(calling.print_resource(settings_for(read_configuration(config), url, key), uri, as_json=as_json))
 
 
-@commands.command("lock")
+@commands.command("lock", rich_help_panel=_ACCESS)
 def lock_(
     config: Config = None,
     check: Annotated[
@@ -191,7 +196,10 @@ def lock_(
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what differs from the lock file.")] = False,
 ) -> None:
-    """Approve the tools, prompts, templates, skills and instructions that upstreams offer now (access.pins)."""
+    """Approve what servers offer now, for access.pins.
+
+    Writes their tools, prompts, templates, skills and instructions to the lock file.
+    """
     from mcproxy.cli.access.lock import LockMode, lock
     from mcproxy.configuration.loading import find
 
@@ -200,7 +208,7 @@ def lock_(
     run(lock(read_settings(path), path.absolute().parent, mode))
 
 
-@commands.command("explain")
+@commands.command("explain", rich_help_panel=_ACCESS)
 def explain_(
     method: Annotated[str, typer.Argument(help="The method, such as tools/call or resources/read.")],
     subject: Annotated[str, typer.Argument(help="The tool, prompt or URI, as `mcproxy list` names it.")],
@@ -213,9 +221,10 @@ def explain_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Explain why a request is allowed or denied: endpoint, upstream, filter, name, lists, policy.
+    """Explain why a request is allowed or denied, step by step.
 
-    Asks the gateway that runs, else one of its own, which connects to every server.
+    The steps are endpoint, upstream, filter, name, lists and policy. Asks the gateway that runs, else one of its own,
+    which connects to every server.
     """
     from mcproxy.call.identity import Principal
     from mcproxy.cli.access.explain import known_roles, print_explanation
@@ -227,7 +236,7 @@ def explain_(
     run(print_explanation(configuration, caller, endpoint, method, subject, arguments, as_json=as_json))
 
 
-@commands.command("usage")
+@commands.command("usage", rich_help_panel=_ACCESS)
 def usage_(
     by: Annotated[
         str, typer.Option(help="Columns: principal, tool, upstream, method, endpoint, client, outcome, day.")
@@ -237,7 +246,10 @@ def usage_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Sum up the audit log: calls, errors, denials, bytes and estimated tokens, and tools that were never called."""
+    """Sum up the audit log by caller, tool and other columns.
+
+    Calls, errors, denials, bytes and estimated tokens, and tools that were never called.
+    """
     from mcproxy.cli.access.usage import usage
 
     configuration = read_configuration(config)
@@ -249,7 +261,7 @@ register_setup(commands)
 register_running(commands)
 
 
-@commands.command()
+@commands.command(rich_help_panel=_SERVE)
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
     from mcproxy.cli.output import print_json
@@ -270,9 +282,10 @@ def keys_add(
     expires_in: Annotated[str | None, typer.Option("--expires-in", help="Time until it expires, such as 90d.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Generate a key and print it, this once, with the lines that the configuration needs.
+    """Generate a key, and the lines for it in the configuration.
 
-    A caller may have several keys: to replace one, add another, let the caller use it, then remove the first.
+    It is printed this once. A caller may have several keys: to replace one, add another, let the caller use it, then
+    remove the first.
     """
     from mcproxy.cli.access.keys import add_key
 
@@ -290,14 +303,17 @@ def policy_test(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the policy's decisions with expected ones; exits with 1 if one differs."""
+    """Compare the policy's decisions with expected ones.
+
+    Exits with 1 if one differs.
+    """
     from mcproxy.cli.access.policy_cases import judge_all
     from mcproxy.configuration.loading import find, load_configuration
 
     raise typer.Exit(judge_all(load_configuration(config or find()).settings, file, as_json=as_json))
 
 
-@commands.command()
+@commands.command(rich_help_panel=_ACCESS)
 def login(
     name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")],
     config: Config = None,
@@ -306,7 +322,10 @@ def login(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
     device: Annotated[bool, typer.Option("--device", help="By a code, entered on any device.")] = False,
 ) -> None:
-    """Log in to a server that wants OAuth. A gateway that runs takes the login over by itself."""
+    """Log in to a server that wants OAuth.
+
+    A gateway that runs takes the login over by itself.
+    """
     from mcproxy.cli.access import grants
 
     settings = read_settings(config)
@@ -314,7 +333,7 @@ def login(
     run(grants.login(settings, name, scopes=scope or (), port=port, browser=browser, device=device))
 
 
-@commands.command()
+@commands.command(rich_help_panel=_ACCESS)
 def logout(
     name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")], config: Config = None
 ) -> None:
@@ -326,9 +345,12 @@ def logout(
     run(grants.logout(settings, name))
 
 
-@commands.command("grants")
+@commands.command("grants", rich_help_panel=_ACCESS)
 def grants_(config: Config = None, as_json: Json = False) -> None:
-    """Show the logins that the gateway holds: where, for what, until when."""
+    """Show the logins that the gateway holds at servers.
+
+    Where, for what, until when.
+    """
     from mcproxy.cli.access import grants
 
     run(grants.list_grants(read_settings(config), as_json=as_json))

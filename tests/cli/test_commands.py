@@ -82,6 +82,13 @@ def test_version_help_and_completion_import_nothing_that_only_commands_need(
     assert (imported & heavy) - by_typer == set()
 
 
+def test_the_help_says_in_a_line_what_each_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("--help") == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) > 20
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert code("schema") == 0
     assert "mcpServers" in json.loads(capsys.readouterr().out)["properties"]

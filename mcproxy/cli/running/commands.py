@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,18 +11,25 @@ from mcproxy.cli.options import Config, Json
 Names = Annotated[list[str], typer.Argument(help="Servers, as the configuration names them.")]
 
 
+_PANEL: Final = "Operate"
+"""Heading of these commands in the help."""
+
+
 def register(commands: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    commands.command("status")(_status)
-    commands.command("restart")(_restart)
-    commands.command("retry")(_retry)
-    commands.command("logs")(_logs)
-    commands.command("loglevel")(_log_level)
-    commands.command("doctor")(_doctor)
+    commands.command("status", rich_help_panel=_PANEL)(_status)
+    commands.command("restart", rich_help_panel=_PANEL)(_restart)
+    commands.command("retry", rich_help_panel=_PANEL)(_retry)
+    commands.command("logs", rich_help_panel=_PANEL)(_logs)
+    commands.command("loglevel", rich_help_panel=_PANEL)(_log_level)
+    commands.command("doctor", rich_help_panel=_PANEL)(_doctor)
 
 
 def _status(config: Config = None, as_json: Json = False) -> None:
-    """Show the gateway that runs, and each server, trouble first; exits with 1 where one is not well."""
+    """Show the gateway that runs, and its servers, trouble first.
+
+    Exits with 1 where one is not well.
+    """
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
 
@@ -30,7 +37,10 @@ def _status(config: Config = None, as_json: Json = False) -> None:
 
 
 def _restart(names: Names, config: Config = None) -> None:
-    """Restart servers of the gateway that runs: ends their processes and connections, and makes them anew."""
+    """Restart servers of the gateway that runs.
+
+    Ends their processes and connections, and makes them anew.
+    """
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
 
@@ -38,7 +48,7 @@ def _restart(names: Names, config: Config = None) -> None:
 
 
 def _retry(names: Names, config: Config = None) -> None:
-    """Try now to connect to servers that the gateway waits to try again."""
+    """Connect now to servers that the gateway waits to try again."""
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
 
@@ -50,7 +60,7 @@ def _logs(
     config: Config = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until interrupted.")] = False,
 ) -> None:
-    """Print the last lines that a server's process wrote to stderr."""
+    """Print the last lines of the stderr of a server's process."""
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
 
@@ -60,7 +70,10 @@ def _logs(
 def _log_level(
     level: Annotated[str, typer.Argument(help="debug, info, warning, error or critical.")], config: Config = None
 ) -> None:
-    """Change the level of the log of the gateway that runs, until it is restarted."""
+    """Change the log level of the gateway that runs.
+
+    Until it is restarted.
+    """
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
 
@@ -68,7 +81,10 @@ def _log_level(
 
 
 def _doctor(config: Config = None, as_json: Json = False) -> None:
-    """Say what is wrong with the configuration, this machine or the gateway that runs, each with a remedy."""
+    """Say what is wrong here, each with a remedy.
+
+    With the configuration, this machine, or the gateway that runs.
+    """
     from mcproxy.cli.running import diagnosing
     from mcproxy.configuration.loading import find
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -15,14 +15,18 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change,
 ServerName = Annotated[str, typer.Argument(help="The server, as the configuration names it.")]
 
 
+_PANEL: Final = "Set up"
+"""Heading of these commands in the help."""
+
+
 def register(commands: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    commands.command("connect")(_connect)
-    commands.command("import")(_import)
-    commands.command("add")(_add)
-    commands.command("remove")(_remove)
-    commands.command("enable")(_enable)
-    commands.command("disable")(_disable)
+    commands.command("connect", rich_help_panel=_PANEL)(_connect)
+    commands.command("import", rich_help_panel=_PANEL)(_import)
+    commands.command("add", rich_help_panel=_PANEL)(_add)
+    commands.command("remove", rich_help_panel=_PANEL)(_remove)
+    commands.command("enable", rich_help_panel=_PANEL)(_enable)
+    commands.command("disable", rich_help_panel=_PANEL)(_disable)
 
 
 def _connect(
@@ -49,7 +53,10 @@ def _connect(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Connect a host to the gateway: writes the host's own file, after a preview; --undo takes it back to the byte."""
+    """Write the gateway into a host's own file; --undo takes it out.
+
+    Shows the change and asks before it writes; --undo takes it back to the byte.
+    """
     from mcproxy.cli.setup import connecting
 
     file = connecting.host_file(host, project)
@@ -71,7 +78,10 @@ def _import(
         Path | None, typer.Option("--output", "-o", help="A new file; secrets go into a `.env` beside it.")
     ] = None,
 ) -> None:
-    """Convert hosts' servers to a configuration; secrets become ${VARIABLES}, kept in `.env`."""
+    """Convert hosts' servers to a configuration of mcproxy.
+
+    Secrets become ${VARIABLES}, kept in `.env`.
+    """
     from mcproxy.cli.setup.importing import import_
 
     import_(source, output)
@@ -93,7 +103,10 @@ def _add(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Add a server to the configuration: connects to it, shows what it offers, asks, and writes it."""
+    """Add a server to the configuration, after a try.
+
+    Connects to it, shows what it offers, asks, and writes it.
+    """
     from mcproxy.cli.setup import adding
 
     adding.add_server(config, name, target, env or [], header or [], connect=connect, yes=yes, dry_run=dry_run)
@@ -107,14 +120,20 @@ def _remove(name: ServerName, config: Config = None, yes: Yes = False, dry_run: 
 
 
 def _enable(name: ServerName, config: Config = None) -> None:
-    """Switch a server on in the configuration; a gateway that runs connects to it."""
+    """Switch a server on in the configuration.
+
+    A gateway that runs connects to it.
+    """
     from mcproxy.cli.setup import adding
 
     raise typer.Exit(adding.switch(config, name, enabled=True))
 
 
 def _disable(name: ServerName, config: Config = None) -> None:
-    """Switch a server off in the configuration; a gateway that runs takes leave of it."""
+    """Switch a server off in the configuration.
+
+    A gateway that runs takes leave of it.
+    """
     from mcproxy.cli.setup import adding
 
     raise typer.Exit(adding.switch(config, name, enabled=False))
