@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from mcproxy.cli.output import counted, print_err, print_json, print_out
+from mcproxy.cli.output import number_of, print_err, print_json, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.problems import ConfigurationError, PathKey, Problem, problem_json
@@ -26,8 +26,8 @@ def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
     else:
         print_warnings(warnings)
         if valid:
-            doubts = f", {counted(len(warnings), 'warning')}" if warnings else ""
-            print_out(f"{configuration.path} is valid: {counted(len(names), 'server')}{doubts}")
+            doubts = f", {number_of(len(warnings), 'warning')}" if warnings else ""
+            print_out(f"{configuration.path} is valid: {number_of(len(names), 'server')}{doubts}")
     return ExitCode.OK if valid else ExitCode.INPUT
 
 

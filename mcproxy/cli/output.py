@@ -55,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console(highlight=False).print(table)
 
 
-def counted(number: int, noun: str) -> str:
+def number_of(number: int, noun: str) -> str:
     """`1 tool`, `2 tools`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -69,7 +69,7 @@ def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
     with_key = f' --header "{header[0]}: {header[1]}$MCPROXY_KEY"' if header else ""
     return "\n".join(
         (
-            f"mcproxy {__version__}: {counted(sum(upstream.enabled for upstream in settings.upstreams), 'server')}",
+            f"mcproxy {__version__}: {number_of(sum(upstream.enabled for upstream in settings.upstreams), 'server')}",
             *(f"  {what:<17} {base}{path}" for what, path in _endpoints(settings)),
             *([f"  {'status page':<17} {status_page}"] if status_page else []),
             "",

@@ -17,7 +17,7 @@ from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.catalog.views.view import View
 from mcproxy.cli.access.lock import definition_findings
 from mcproxy.cli.checking import print_warnings, unmatched
-from mcproxy.cli.output import counted, print_err, print_json, print_table
+from mcproxy.cli.output import number_of, print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
 from mcproxy.protocol.methods import Kind
@@ -94,7 +94,7 @@ def report_row(report: UpstreamReport) -> tuple[str, ...]:
         "ready" if report.ok else "failed",
         report.transport,
         report.version or "",
-        ", ".join(counted(number, noun) for noun, number in offers.items() if number)
+        ", ".join(number_of(number, noun) for noun, number in offers.items() if number)
         or ("nothing" if report.ok else ""),
         f"{report.latency:.2f} s" if report.latency is not None else "",
         f"{report.prefix}{SEPARATOR}*" if report.prefix else "*",

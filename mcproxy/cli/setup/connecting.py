@@ -45,7 +45,7 @@ class HostFile:
         return [done for done in _connections() if done.path == str(self.path)]
 
 
-def connected() -> frozenset[tuple[str, str]]:
+def own_entries() -> frozenset[tuple[str, str]]:
     """The entries that `mcproxy connect` made and did not undo, each as its file and its name there."""
     return frozenset((done.path, done.name) for done in _connections())
 

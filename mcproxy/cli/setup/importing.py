@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from mcproxy.cli.output import counted, print_err, print_out
-from mcproxy.cli.setup.connecting import connected
+from mcproxy.cli.output import number_of, print_err, print_out
+from mcproxy.cli.setup.connecting import own_entries
 from mcproxy.cli.setup.files import existing_text, write
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, import_servers
@@ -19,12 +19,12 @@ from mcproxy.configuration.loading import ENV_FILE
 def import_(sources: Sequence[str], output: Path | None) -> None:
     """Prints or writes the configuration, and says which steps remain. Raises ConfigurationError."""
     if output is None:
-        imported = import_servers(sources, Path.cwd(), connected=connected())
+        imported = import_servers(sources, Path.cwd(), connected=own_entries())
         print_out(imported.render().rstrip(), lines=True)
     else:
         env_file = output.absolute().parent / ENV_FILE
         before = existing_text(env_file) or ""
-        imported = import_servers(sources, Path.cwd(), existing=parse_env_file(before), connected=connected())
+        imported = import_servers(sources, Path.cwd(), existing=parse_env_file(before), connected=own_entries())
         _write_new(output, imported.render())
         add_variables(env_file, before, imported.render_env())
     for line in import_summary(imported, output):
@@ -41,7 +41,9 @@ def add_variables(env_file: Path, before: str, lines: str) -> None:
 def import_summary(imported: Imported, output: Path | None) -> list[str]:
     """What was imported, what was not, and which variables to set. Shows no values."""
     sources = ", ".join(map(str, imported.sources))
-    lines = [f"{counted(len(imported.servers), 'server')} from {sources}" + (f" written to {output}" if output else "")]
+    lines = [
+        f"{number_of(len(imported.servers), 'server')} from {sources}" + (f" written to {output}" if output else "")
+    ]
     lines += imported.notes
     wanted = imported.missing if output else imported.variables
     if wanted:
