@@ -205,7 +205,7 @@ def undressed(result: Params) -> Params:
         if not bytes(result.get(CONTENT, b"")).strip(b"[] \t\r\n"):
             # tools, Structured Content: servers "SHOULD also return the serialized JSON in a TextContent block".
             result[CONTENT] = raw([{"type": "text", "text": bytes(structured).decode()}])
-    if "resultType" not in result:
+    if _TYPE not in result:
         return result
     rest = result.copy()
     for member in _OF_EVERY_RESULT:
@@ -217,9 +217,17 @@ def undressed(result: Params) -> Params:
     return {**rest, META: raw(meta)} if meta else rest
 
 
+def untyped(result: Params) -> Params:
+    """Returns `result` of a handshake server without a member that stateless clients would take for its type."""
+    if _TYPE not in result:
+        return result
+    return {key: value for key, value in result.items() if key != _TYPE}
+
+
+_TYPE: Final = "resultType"
 CONTENT: Final = "content"
 STRUCTURED: Final = "structuredContent"
-_OF_EVERY_RESULT: Final = ("resultType", TTL, SCOPE)
+_OF_EVERY_RESULT: Final = (_TYPE, TTL, SCOPE)
 
 
 def _version(meta: Params) -> str:

@@ -29,6 +29,7 @@ from mcproxy.pending_requests import (
     Timeouts,
     with_progress_token,
 )
+from mcproxy.protocol.envelope import untyped
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -379,7 +380,7 @@ class HandshakeConversation:
 
     def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
-            return Complete(answer.result)
+            return Complete(untyped(answer.result))
         self._url_elicitations.note_required(answer.error, call.listener)
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 

@@ -1,4 +1,4 @@
-"""What a handshake conversation makes of tasks (2025-11-25): whom it asks, whom it tells, and how long it waits."""
+"""What a handshake conversation makes of results, and of tasks (2025-11-25): whom it asks and tells, how long it waits."""
 
 from __future__ import annotations
 
@@ -195,6 +195,26 @@ async def test_a_call_that_became_a_task_hears_of_its_progress_until_the_task_is
             ("notifications/progress", 1, None),
             ("notifications/message", None, "half"),
         ]
+
+
+async def test_no_result_passes_for_one_of_another_type() -> None:
+    """A stateless client would be asked what nobody judged (2026-07-28, basic, ResultType)."""
+    question = {
+        "method": "elicitation/create",
+        "params": {"mode": "url", "url": "https://evil.example", "message": "?"},
+    }
+    outcomes: list[Outcome] = []
+    async with wired() as wire, anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            outcomes.append(await wire.conversation(tool("sly")))
+
+        tasks.start_soon(call)
+        await wire.until(3)
+        wire.says(id=wire.sent[2]["id"], result={"resultType": "input_required", "inputRequests": {"1": question}})
+    [outcome] = outcomes
+    assert isinstance(outcome, Complete)
+    assert decoded(raw(outcome.result)) == {"inputRequests": {"1": question}}
 
 
 async def test_the_state_of_a_task_is_published_by_its_id() -> None:
