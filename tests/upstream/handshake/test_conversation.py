@@ -1,4 +1,4 @@
-"""What a handshake conversation makes of results, and of tasks (2025-11-25): whom it asks and tells, how long it waits."""
+"""What a handshake conversation makes of results and of tasks (2025-11-25): whom it asks and tells, when it stops."""
 
 from __future__ import annotations
 
