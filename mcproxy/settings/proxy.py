@@ -57,6 +57,10 @@ class LimitSettings(Section):
     """Events kept per session for a client that resumes with `Last-Event-ID`."""
     replay_bytes: Bytes = 4 * 1024 * 1024
     """Bytes of those events, per session."""
+    replay_bytes_per_principal: Bytes = 16 * 1024 * 1024
+    """The same, in all sessions of one caller; the session that was sent events longest ago loses its oldest."""
+    replay_bytes_total: Bytes = 64 * 1024 * 1024
+    """The same, in all sessions."""
     max_queued_messages: Positive = 1024
     """Messages that wait to be written to one client; a response beyond it disconnects the client."""
     max_queued_bytes: Bytes = 64 * 1024 * 1024

@@ -1,14 +1,16 @@
 """Resumable event streams of one session: events are numbered, kept for `Last-Event-ID`, and sent to the connection.
 
-A stream outlives its connections; the newest connection reads it (transports, Resumability and Redelivery). Opens no
-connection and writes to none.
+A stream outlives its connections; the newest connection reads it (transports, Resumability and Redelivery). What is
+kept is bounded for each session, for each caller, and in all. Opens no connection and writes to none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
 from mcproxy.settings import LimitSettings
@@ -26,26 +28,105 @@ class UnknownEvent(Exception):
     """A `Last-Event-ID` from which no stream can be resumed: too old, or never issued."""
 
 
+class ReplayPool:
+    """Sessions that keep so many bytes together. `most` tells the bound that is in force."""
+
+    __slots__ = ("_most", "_replays", "size")
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        self._most = most
+        self._replays: OrderedDict[Replay, None] = OrderedDict()
+        """Those that keep anything; the one that kept an event longest ago comes first."""
+        self.size = 0
+        """Bytes that they keep."""
+
+    def added(self, replay: Replay, size: int) -> None:
+        """Counts an event that is kept."""
+        self.size += size
+        self._replays[replay] = None
+        self._replays.move_to_end(replay)
+
+    def dropped(self, replay: Replay, size: int, *, is_empty: bool) -> None:
+        """Counts events that are kept no more; `is_empty` where the session keeps none."""
+        self.size -= size
+        if is_empty:
+            self._replays.pop(replay, None)
+
+    def make_room(self) -> None:
+        """Has events dropped until the rest is within the bound."""
+        most = self._most()
+        while self.size > most:
+            next(iter(self._replays)).drop_oldest()
+
+
+class ReplayPools:
+    """The pool of all sessions, and one for each caller that has any; `limits` tells those in force."""
+
+    def __init__(self, limits: Callable[[], LimitSettings]) -> None:
+        self._limits = limits
+        self._all = ReplayPool(lambda: limits().replay_bytes_total)
+        self._of_account: dict[str, ReplayPool] = {}
+
+    def of(self, principal: Principal) -> tuple[ReplayPool, ...]:
+        """The pools of a session of `principal`. Callers that cannot be told apart share that of all alone."""
+        if principal.is_several:
+            return (self._all,)
+        own = self._of_account.get(principal.account)
+        if own is None:
+            own = ReplayPool(lambda: self._limits().replay_bytes_per_principal)
+            self._of_account[principal.account] = own
+        return own, self._all
+
+    def forget(self, account: str) -> None:
+        """Keeps nothing for a caller that has no session any more."""
+        self._of_account.pop(account, None)
+
+
 class Replay:
-    """The last events of all streams of a session, within limits; the oldest are dropped first."""
+    """The last events of all streams of a session, within its limits and its `pools`; the oldest are dropped first."""
 
-    __slots__ = ("_kept", "_most", "_most_bytes", "_size")
+    __slots__ = ("_is_closed", "_kept", "_most", "_most_bytes", "_pools", "_size")
 
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: LimitSettings, pools: Sequence[ReplayPool]) -> None:
         self._most = limits.replay_events
         self._most_bytes = limits.replay_bytes
         # No deque, which takes 700 bytes: every client has one of these, mostly empty.
         self._kept: list[bytes] = []
         """Encoded events; the `id` line of each names its stream and its number there."""
         self._size = 0
+        self._pools = pools
+        self._is_closed = False
 
     def keep(self, frame: bytes) -> None:
         """Adds an encoded event; over the limits the oldest of any stream are dropped."""
-        kept = self._kept
+        if self._is_closed:
+            return
+        kept, size = self._kept, len(frame)
         kept.append(frame)
-        self._size += len(frame)
+        self._size += size
+        for pool in self._pools:
+            pool.added(self, size)
         while len(kept) > self._most or self._size > self._most_bytes:
-            self._size -= len(kept.pop(0))
+            self.drop_oldest()
+        for pool in self._pools:
+            pool.make_room()
+
+    def drop_oldest(self) -> None:
+        """Drops one event: there is one."""
+        self._drop(1)
+
+    def close(self) -> None:
+        """Keeps nothing from now on: the session has ended."""
+        self._is_closed = True
+        self._drop(len(self._kept))
+
+    def _drop(self, number: int) -> None:
+        """Drops so many events, the oldest first."""
+        size = sum(map(len, self._kept[:number]))
+        del self._kept[:number]
+        self._size -= size
+        for pool in self._pools:
+            pool.dropped(self, size, is_empty=not self._kept)
 
     def after(self, stream: str, number: int) -> list[bytes]:
         """A stream's kept events after number `number`, oldest first."""
@@ -135,8 +216,8 @@ class ReplayStreams:
 
     __slots__ = ("_answering", "_check_at", "_new_name", "_replay", "listening")
 
-    def __init__(self, limits: LimitSettings, new_name: Callable[[], str]) -> None:
-        self._replay = Replay(limits)
+    def __init__(self, limits: LimitSettings, new_name: Callable[[], str], pools: Sequence[ReplayPool] = ()) -> None:
+        self._replay = Replay(limits, pools)
         self._new_name = new_name
         self.listening = ReplayStream(_LISTENING + new_name(), self._replay)
         self._answering: dict[str, ReplayStream] = {}
@@ -168,8 +249,10 @@ class ReplayStreams:
         return stream, int(number)
 
     def close(self) -> None:
+        """Ends all streams; none can be resumed."""
         for stream in (self.listening, *self._answering.values()):
             stream.finish()
+        self._replay.close()
 
     def _forget_finished(self) -> None:
         kept = self._replay.streams()

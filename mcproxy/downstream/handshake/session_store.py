@@ -21,7 +21,7 @@ from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.client_requests import NoClient
-from mcproxy.downstream.handshake.replay import ReplayStreams
+from mcproxy.downstream.handshake.replay import ReplayPools, ReplayStreams
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import (
     KEY_BYTES,
@@ -75,6 +75,7 @@ class SessionStore:
         self._new_name = lambda: randomness(6).hex()
         self._of_account: Counter[str] = Counter()
         """Sessions by the account of the principal that opened them."""
+        self._replays = ReplayPools(lambda: self._limits)
         # Keys of sessions that their clients ended and that must not be opened again, kept for as long as ids last.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
@@ -193,6 +194,7 @@ class SessionStore:
         self._of_account[session.account] -= 1
         if not self._of_account[session.account]:
             del self._of_account[session.account]
+            self._replays.forget(session.account)
         self._context.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
         session.end()
         self._context.audience.leave(session)
@@ -275,7 +277,7 @@ class SessionStore:
             credentials=credentials,
             transport=transport,
         )
-        streams = ReplayStreams(self._limits, self._new_name)
+        streams = ReplayStreams(self._limits, self._new_name, self._replays.of(principal))
         session = Session(id, payload.issued, caller, transport, streams, self._context, self._clock())
         self._live[payload.key] = session
         self._by_id[id] = session

@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 
-from mcproxy.downstream.handshake.replay import FEW, ReplayStream, ReplayStreams, UnknownEvent
+from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.downstream.handshake.replay import FEW, ReplayPools, ReplayStream, ReplayStreams, UnknownEvent
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import Notification, Response
 from mcproxy.protocol.sse import Event, EventDecoder
@@ -105,3 +106,79 @@ async def test_r54_of_answers_that_nothing_is_kept_of_no_more_than_a_few_are_rem
 async def test_a_listening_stream_of_an_earlier_life_goes_on_from_now() -> None:
     session = streams()
     assert session.resume("gffff-12") == (session.listening, None)
+
+
+# What sessions keep together
+
+ANN, BOB = Principal("ann"), Principal("bob")
+EVENT = b"x" * 1000
+NAMES = count()
+
+
+def pools(**limits: int) -> ReplayPools:
+    settings = LimitSettings.model_validate(limits)
+    return ReplayPools(lambda: settings)
+
+
+def session(pools: ReplayPools, principal: Principal) -> ReplayStreams:
+    return ReplayStreams(LimitSettings(), lambda: f"{next(NAMES):x}", pools.of(principal))
+
+
+def sent(session: ReplayStreams, number: int = 1) -> ReplayStream:
+    """A stream of the session that has ended, with so many events."""
+    stream = session.open()
+    for _ in range(number):
+        stream.put(EVENT, droppable=False)
+    stream.finish()
+    return stream
+
+
+def is_kept(session: ReplayStreams, stream: ReplayStream) -> bool:
+    """Whether anything is left of a stream that has ended."""
+    try:
+        session.resume(f"{stream.name}-0")
+    except UnknownEvent:
+        return False
+    return True
+
+
+def test_r54_the_sessions_of_one_caller_keep_so_many_bytes_together_and_the_one_idle_for_longest_loses_first() -> None:
+    shared = pools(replay_bytes_per_principal=5000)
+    sessions = [session(shared, ANN) for _ in range(3)]
+    streams = [sent(each, 2) for each in sessions]
+    assert [is_kept(*each) for each in zip(sessions, streams, strict=True)] == [False, True, True]
+    assert sum(pool.size for pool in shared.of(ANN)[:1]) <= 5000
+
+
+def test_r54_no_caller_takes_the_room_of_another() -> None:
+    shared = pools(replay_bytes_per_principal=3000)
+    of_bob = session(shared, BOB)
+    stream = sent(of_bob)
+    for _ in range(100):
+        sent(session(shared, ANN), 2)
+    assert is_kept(of_bob, stream)
+
+
+@pytest.mark.parametrize("principals", [[ANONYMOUS] * 3, [ANN, BOB, Principal("eve")]])
+def test_r54_all_sessions_keep_so_many_bytes_together(principals: list[Principal]) -> None:
+    shared = pools(replay_bytes_total=5000)
+    sessions = [session(shared, principal) for principal in principals]
+    streams = [sent(each, 2) for each in sessions]
+    assert [is_kept(*each) for each in zip(sessions, streams, strict=True)] == [False, True, True]
+
+
+def test_a_session_that_has_ended_takes_no_room_whatever_is_sent_after_it() -> None:
+    shared = pools()
+    ended = session(shared, ANN)
+    stream = ended.open()
+    stream.put(EVENT, droppable=False)
+    ended.close()
+    stream.put(EVENT, droppable=False)
+    assert [pool.size for pool in shared.of(ANN)] == [0, 0]
+
+
+def test_one_event_that_is_larger_than_the_room_is_not_kept() -> None:
+    shared = pools(replay_bytes_per_principal=500)
+    own = session(shared, ANN)
+    assert not is_kept(own, sent(own))
+    assert [pool.size for pool in shared.of(ANN)] == [0, 0]

@@ -27,6 +27,7 @@ from mcproxy.downstream.handshake.session_ids import (
 )
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.pending_changes import as_notification
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
@@ -189,6 +190,22 @@ async def test_a_session_that_is_gone_leaves_room_for_its_principal() -> None:
         for _ in range(3):
             s.sessions.end(s.open())
         assert len(s.sessions) == 0
+
+
+async def test_r54_the_events_that_the_sessions_of_one_caller_keep_to_be_resumed_are_bounded_together() -> None:
+    async with store(replay_bytes_per_principal=1500) as s:
+        sent = []
+        for name in ("bob", "ann", "ann", "ann"):
+            session = s.open(name)
+            stream = session.streams.open()
+            stream.put(b"x" * 1000, droppable=False)
+            sent.append((session, stream))
+        kept = []
+        for _, stream in sent:
+            connection = SendBuffer(LimitSettings())
+            stream.attach(connection, after=0)
+            kept.append(len(connection.take()) >= 1000)
+        assert kept == [True, False, False, True]
 
 
 async def test_no_session_opens_once_the_gateway_drains() -> None:
