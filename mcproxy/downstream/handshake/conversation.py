@@ -187,6 +187,9 @@ def _call(session: Session, request: Request, outlet: Outlet) -> Call:
     params, token = request.params, None
     if META in params:
         params, token = _set_apart(params)
+    if TASK in params and is_null(params[TASK]):
+        # As some clients write what they leave out.
+        params = {key: value for key, value in params.items() if key != TASK}
     client = _SessionClient(session, outlet, token)
     return Call(row_of(request.method), params, session.caller, client, session, id=request.id)
 

@@ -202,6 +202,13 @@ async def test_r24_no_progress_after_the_result() -> None:
                 assert (await events.message())["method"] == "notifications/tools/list_changed"
 
 
+async def test_a_task_that_is_null_is_none() -> None:
+    async with served() as gateway, client_of(gateway) as client:
+        await client.open()
+        await client.ask(request(1, "tools/call", {"name": "t", "task": None}))
+        assert gateway.gateway.calls[-1].params.keys() == {"name"}
+
+
 async def become_a_task(call: Call) -> Outcome:
     return Complete(first_level({"task": {"taskId": "1", "status": "working"}}))
 
