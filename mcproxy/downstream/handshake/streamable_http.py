@@ -30,7 +30,7 @@ from mcproxy.downstream.handshake.conversation import (
     run_call,
 )
 from mcproxy.downstream.handshake.replay import ReplayStream, UnknownEvent
-from mcproxy.downstream.handshake.session import Session
+from mcproxy.downstream.handshake.session import Session, SessionState
 from mcproxy.downstream.handshake.session_ids import UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.context import TransportContext
@@ -159,7 +159,7 @@ class StreamableHttp:
         try:
             return self._sessions.find(id, TRANSPORT, head.principal, head.endpoint, head.credentials)
         except UnknownSession as error:
-            raise Refusal(404, INVALID_REQUEST, "Session not found: open a new one with initialize") from error
+            raise _no_such_session() from error
         except TooManySessions as error:
             raise Refusal(503, error.code, error.message) from error
 
@@ -229,8 +229,10 @@ class HandshakePost(msgspec.Struct, eq=False):
             await self.finished.wait()
 
     def json_response(self) -> http.Response:
-        """The JSON response, if no stream began and no answer is missing."""
+        """The JSON response, if no stream began and no answer is missing. Raises Refusal where the session ended."""
         if not self.answers:
+            if self.session.state is SessionState.ENDED:
+                raise _no_such_session()
             # cancellation: no response follows a cancelled request.
             return http.Response(202)
         return json(encode_batch(self.answers) if self.batch is not None else encode_whole(self.answers[0]))
@@ -277,6 +279,11 @@ def _end_events(
     stream.detach(send_buffer)
     sessions.stream_closed(session)
     on_end()
+
+
+def _no_such_session() -> Refusal:
+    # transports, Session Management: "MUST respond to requests containing that session ID with HTTP 404 Not Found".
+    return Refusal(404, INVALID_REQUEST, "Session not found: open a new one with initialize")
 
 
 def _no_such_version(version: str | None) -> Refusal:

@@ -500,7 +500,12 @@ async def test_r25_the_end_of_a_session_cancels_its_calls() -> None:
         async with served(answering(held)) as gateway, client_of(gateway) as client:
             await client.open()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.tell, request(1, "tools/call"))
+
+                async def call() -> None:
+                    async with client.post(request(1, "tools/call")) as response:
+                        assert (response.status, (await response.json())["id"]) == (404, 1)
+
+                tasks.start_soon(call)
                 await held.arrived.wait()
                 async with client.http.delete(client.url, headers=client.headers):
                     await held.cancelled.wait()
