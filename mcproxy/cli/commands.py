@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from mcproxy import __version__
+from mcproxy.cli.completing import servers
 from mcproxy.cli.options import Config, Json, Key, Url
 from mcproxy.cli.running.commands import register as register_running
 from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run, unimportable
@@ -315,7 +316,7 @@ def policy_test(
 
 @commands.command(rich_help_panel=_ACCESS)
 def login(
-    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")],
+    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)],
     config: Config = None,
     scope: Annotated[list[str] | None, typer.Option("--scope", help="Asked for as well, as often as needed.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="For the redirect; 0 takes a free one.")] = 0,
@@ -335,7 +336,8 @@ def login(
 
 @commands.command(rich_help_panel=_ACCESS)
 def logout(
-    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")], config: Config = None
+    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)],
+    config: Config = None,
 ) -> None:
     """Take back a login, at its authorization server and here."""
     from mcproxy.cli.access import grants

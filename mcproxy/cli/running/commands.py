@@ -6,9 +6,10 @@ from typing import Annotated, Final
 
 import typer
 
+from mcproxy.cli.completing import levels, servers
 from mcproxy.cli.options import Config, Json
 
-Names = Annotated[list[str], typer.Argument(help="Servers, as the configuration names them.")]
+Names = Annotated[list[str], typer.Argument(help="Servers, as the configuration names them.", autocompletion=servers)]
 
 
 _PANEL: Final = "Operate"
@@ -56,7 +57,7 @@ def _retry(names: Names, config: Config = None) -> None:
 
 
 def _logs(
-    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")],
+    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)],
     config: Config = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until interrupted.")] = False,
 ) -> None:
@@ -68,7 +69,8 @@ def _logs(
 
 
 def _log_level(
-    level: Annotated[str, typer.Argument(help="debug, info, warning, error or critical.")], config: Config = None
+    level: Annotated[str, typer.Argument(help="debug, info, warning, error or critical.", autocompletion=levels)],
+    config: Config = None,
 ) -> None:
     """Change the log level of the gateway that runs.
 

@@ -7,12 +7,13 @@ from typing import Annotated, Final
 
 import typer
 
+from mcproxy.cli.completing import hosts, servers
 from mcproxy.cli.options import Config
 from mcproxy.cli.runtime import read_configuration
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")]
-ServerName = Annotated[str, typer.Argument(help="The server, as the configuration names it.")]
+ServerName = Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)]
 
 
 _PANEL: Final = "Set up"
@@ -34,7 +35,8 @@ def _connect(
         str,
         typer.Argument(
             help="claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, opencode, "
-            "vscode, windsurf or zed."
+            "vscode, windsurf or zed.",
+            autocompletion=hosts,
         ),
     ],
     config: Config = None,
@@ -71,7 +73,8 @@ def _import(
         list[str],
         typer.Argument(
             help="Hosts or files: claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, "
-            "opencode, vscode, windsurf, zed, or a path."
+            "opencode, vscode, windsurf, zed, or a path.",
+            autocompletion=hosts,
         ),
     ],
     output: Annotated[
