@@ -273,7 +273,9 @@ async def test_the_fleet_tells_why_an_upstream_is_not_there() -> None:
     async with site() as ui:
         _status, text = await ui.get("/ui")
     assert "backing off" in text
-    assert "last words" in text
+    why = re.search(r'<tr class="why"><td colspan="9">(.*?)</tr>', text, re.DOTALL)
+    assert why is not None, "a sentence is long: it has the width of the table"
+    assert "last words" in why[1]
     assert "0 of 1" in text
 
 

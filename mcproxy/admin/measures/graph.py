@@ -59,7 +59,7 @@ def graph(clients: Sequence[ClientNode], servers: Sequence[ServerNode]) -> str:
         at = _place(index, len(servers), MAX_SERVERS, middle)
         lost = "" if server.is_ready else " lost"
         parts.append(_line(WIDTH / 2 + 46, middle, WIDTH - SIDE, at, _stroke(server.calls), lost))
-        said = f"{server.state}, {server.calls} calls"
+        said = f"{server.state}, {server.calls} {'call' if server.calls == 1 else 'calls'}"
         parts.append(_label(WIDTH - SIDE + 8, at, server.name, said, "start", lost))
     parts += _left_out(len(clients), MAX_CLIENTS, SIDE - 8, "end", middle)
     parts += _left_out(len(servers), MAX_SERVERS, WIDTH - SIDE + 8, "start", middle)
