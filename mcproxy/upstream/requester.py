@@ -62,6 +62,8 @@ EVENTS_PER_TURN: Final = 10
 BYTES_PER_TURN: Final = 32 * 1024
 """Bytes that are decoded in a row: of the shortest lines, that takes some ten milliseconds."""
 _REDIRECTS: Final = range(300, 400)
+_UNKNOWN_ISSUER: Final = frozenset({18, 19, 20, 21})
+"""OpenSSL's codes (X509_V_ERR_...) for certificates of an issuer that is not trusted."""
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
@@ -417,9 +419,12 @@ def _connect_failure(error: ConnectFailed) -> str:
         case TimeoutError():
             return "it does not answer"
         case ssl.SSLCertVerificationError() as refused:
-            return f"its certificate is not accepted: {refused.verify_message}"
+            remedy = "; SSL_CERT_FILE names authorities to trust" if refused.verify_code in _UNKNOWN_ISSUER else ""
+            return f"its certificate is not accepted: {refused.verify_message}{remedy}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST"):
+            return "it does not speak TLS: correct the port, or write http://"
         case ssl.SSLError() as failed:
-            return f"it does not speak TLS as we do: {failed.strerror or failed}"
+            return f"it does not speak TLS as we do: {failed.reason or failed}"
         case socket.gaierror() as failed:
             return f"its name is not known: {failed.strerror}"
         case OSError(errno=int(number)):

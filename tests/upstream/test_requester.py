@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from errno import ECONNREFUSED
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -28,6 +31,7 @@ from mcproxy.upstream.requester import (
     Requester,
     connection_pool,
 )
+from tests.fakes.certificates import Authority
 from tests.ports import free_port
 from tests.timeouts import GUARD
 
@@ -66,8 +70,32 @@ async def test_r46_a_server_without_tls_is_told_as_that() -> None:
         tasks.start_soon(listener.serve, greet)
         said = await complaint(f"https://127.0.0.1:{port}/mcp")
         tasks.cancel_scope.cancel()
-    assert said.startswith(f"no connection to https://127.0.0.1:{port}: it does not speak TLS as we do: ")
+    assert said.startswith(f"no connection to https://127.0.0.1:{port}: it does not speak TLS: correct the port")
     assert said.count("127.0.0.1") == 1
+
+
+async def test_r87_a_certificate_of_an_unknown_issuer_is_told_with_what_makes_it_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("server")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        said = await complaint(url)
+        assert "its certificate is not accepted: " in said
+        assert said.endswith("; SSL_CERT_FILE names authorities to trust")
+        monkeypatch.setenv("SSL_CERT_FILE", authority.file)
+        async with requester() as it:
+            with anyio.fail_after(GUARD):
+                assert (await it.request("POST", URL(url), ())).status == 204
 
 
 class Recording:
