@@ -142,8 +142,11 @@ def without_tasks(capabilities: Params) -> Params:
 
 def support(tool: Params) -> Support:
     """What an entry of `tools/list` says (tasks, Tool-Level Negotiation)."""
+    execution = _member(tool, "execution")
+    if execution is None:
+        return Support.FORBIDDEN
     try:
-        return Support(parse_text((_member(tool, "execution") or {}).get("taskSupport", b"")))
+        return Support(parse_text(execution.get("taskSupport", b"")))
     except ValueError:
         return Support.FORBIDDEN
 
