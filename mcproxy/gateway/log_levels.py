@@ -8,7 +8,9 @@ silences a stateless client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import anyio
 import structlog
@@ -31,11 +33,22 @@ from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, LOG_LEVELS, METHODS, SET
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
+
+class _Counted(NamedTuple):
+    """What was counted for one listener."""
+
+    links: Sequence[LinkKey]
+    level: str | None
+    names: bool
+    """Whether it named that level."""
+
 
 class LogLevels(Component):
     """`timeout` is for how many seconds a client's request waits for upstreams, and how long each upstream may take."""
 
-    goes_by = frozenset({"proxy"})
+    goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
     heeds = LINK_EVENTS
 
     def __init__(
@@ -47,6 +60,11 @@ class LogLevels(Component):
         self._timeout = timeout
         self._named: set[Listener] = set()
         """Listeners that named a level."""
+        self._counted: dict[Listener, _Counted] = {}
+        self._levels: Counter[tuple[LinkKey, str]] = Counter()
+        """How many listeners of each level each link serves, so that a change of one looks at no other (R78)."""
+        self._naming: Counter[LinkKey] = Counter()
+        """How many of them named their level."""
         self._sent: dict[LinkKey, str] = {}
         """The level that each link's upstream agreed to."""
         self._of_calls: dict[LinkKey, str] = {}
@@ -55,6 +73,12 @@ class LogLevels(Component):
 
     def reconfigure(self, change: Reconfiguration) -> None:
         self._timeout = change.settings.proxy.list_wait
+        for listener in self._listeners:
+            self._count(listener)
+
+    def join(self, listener: Listener) -> None:
+        """Counts a listener, or again where other links serve it than before."""
+        self._count(listener)
 
     async def run(self) -> None:
         """Sets levels upstream until cancelled."""
@@ -68,10 +92,11 @@ class LogLevels(Component):
         if call.listener is None:
             raise McpError(INVALID_REQUEST, "this client keeps no log level between its calls")
         call.listener.set_log_level(level)
-        if call.listener in self._listeners:
-            self._named.add(call.listener)
+        if call.listener not in self._listeners:
+            return Complete({})
+        self._named.add(call.listener)
         with anyio.move_on_after(self._timeout):
-            for link in self._refresh():
+            for link in self._refresh(self._count(call.listener)):
                 await self._syncs.done(link)
         return Complete({})
 
@@ -95,9 +120,33 @@ class LogLevels(Component):
 
     def leave(self, listener: Listener) -> None:
         """Forgets the level that a listener named."""
+        links = self._discount(listener)
         if listener in self._named:
             self._named.discard(listener)
-            self._refresh()
+            self._refresh(links)
+
+    def _count(self, listener: Listener) -> Sequence[LinkKey]:
+        """Counts a listener as it is now, and returns the links that serve it."""
+        self._discount(listener)
+        level, names = listener.caller.log_level, listener in self._named
+        counted = self._counted[listener] = _Counted(self._catalogue.links(listener.caller), level, names)
+        self._add(counted, 1)
+        return counted.links
+
+    def _discount(self, listener: Listener) -> Sequence[LinkKey]:
+        """Takes a listener out of the counts, and returns the links that served it."""
+        counted = self._counted.pop(listener, None)
+        if counted is None:
+            return ()
+        self._add(counted, -1)
+        return counted.links
+
+    def _add(self, counted: _Counted, number: int) -> None:
+        for link in counted.links:
+            if counted.level in LOG_LEVELS:
+                _add(self._levels, (link, counted.level), number)
+            if counted.names:
+                _add(self._naming, link, number)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Never blocks."""
@@ -111,9 +160,10 @@ class LogLevels(Component):
             case UpstreamChanged():
                 pass
 
-    def _refresh(self) -> list[LinkKey]:
-        """The links whose wanted level differs from the one in force; their tasks are woken."""
-        stale = [link for link in self._catalogue.known.up() if self._wanted(link) not in (None, self._sent.get(link))]
+    def _refresh(self, links: Sequence[LinkKey]) -> list[LinkKey]:
+        """Those of `links` whose wanted level differs from the one in force; their tasks are woken."""
+        up = filter(self._catalogue.known.is_up, links)
+        stale = [link for link in up if self._wanted(link) not in (None, self._sent.get(link))]
         for link in stale:
             self._syncs.want(link)
         return stale
@@ -127,14 +177,11 @@ class LogLevels(Component):
         identity = self._catalogue.known.identity(link)
         if identity is None or METHODS[SET_LEVEL].capability not in identity.capabilities:
             return None
-        served = self._listeners.served_by(link)
-        if self._named.isdisjoint(served) and link not in self._sent and link not in self._of_calls:
+        is_named = link in self._naming
+        if not is_named and link not in self._sent and link not in self._of_calls:
             return None
-        levels = [listener.caller.log_level for listener in served]
-        levels.append(self._of_calls.get(link))
-        if self._named.isdisjoint(served):
-            levels.append(DEFAULT_LOG_LEVEL)
-        return min((level for level in levels if level in LOG_LEVELS), key=LOG_LEVELS.index, default=None)
+        wanted = {self._of_calls.get(link), None if is_named else DEFAULT_LOG_LEVEL}
+        return next((level for level in LOG_LEVELS if level in wanted or (link, level) in self._levels), None)
 
     # What follows runs in the task group of `run`.
 
@@ -150,3 +197,10 @@ class LogLevels(Component):
         else:
             why = outcome.error.message if isinstance(outcome, Failed) else "no answer"
             log.warning("an upstream took no log level", upstream=link.upstream, why=why)
+
+
+def _add(counts: Counter[T], key: T, number: int) -> None:
+    """Adds to a count; one that comes to nothing goes."""
+    counts[key] += number
+    if not counts[key]:
+        del counts[key]

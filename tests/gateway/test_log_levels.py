@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import anyio
 import pytest
@@ -26,6 +27,7 @@ from tests.fakes.upstream import (
     text_of,
     tool,
 )
+from tests.steps import functions_called
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -205,3 +207,15 @@ async def test_a_sessions_own_link_logs_as_that_session_wants() -> None:
         await set_level(h, two, "error")
         sent = [(call.caller.session, text_of(call.params["level"])) for call in own.calls if call.method == SET_LEVEL]
         assert sent == [("s1", "debug"), ("s2", "error")]
+
+
+async def test_r78_a_client_that_leaves_is_no_more_work_where_there_are_many() -> None:
+    work = []
+    for many in (2, 200):
+        async with house(logging(), logging("b")) as h:
+            await h.ready()
+            listeners = [h.listener() for _ in range(many)]
+            for listener in listeners:
+                await set_level(h, listener, "debug")
+            work.append(functions_called(partial(h.gateway.leave, listeners[-1])))
+    assert work[1] < 2 * work[0]

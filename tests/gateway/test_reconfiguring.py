@@ -453,3 +453,16 @@ async def test_r53_a_call_that_waits_for_an_upstream_that_is_taken_out_is_told_t
 
 def updates(listener: FakeListener) -> list[Change]:
     return [change for change in listener.changes if isinstance(change, ResourceUpdated)]
+
+
+async def test_an_upstream_that_a_reload_brings_is_asked_for_the_log_level_that_a_client_named_before() -> None:
+    a, b = FakeUpstream("a", logging={}), FakeUpstream("b", logging={})
+    for upstream in (a, b):
+        upstream.answers["logging/setLevel"] = lambda call: complete()
+    async with house(a) as h:
+        await h.ready()
+        await h.call("logging/setLevel", listener=h.listener(), level="debug")
+        reconfigure(h, a, b)
+        b.connect()
+        await b.called("logging/setLevel", 1)
+        assert [call.params for call in b.calls if call.method == "logging/setLevel"] == [{"level": raw("debug")}]
