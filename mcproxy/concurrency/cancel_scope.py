@@ -6,35 +6,34 @@ import asyncio
 from types import TracebackType
 from typing import Any
 
+import msgspec
 
-class TaskCancelScope:
+
+class TaskCancelScope(msgspec.Struct, eq=False):
     """Entered around the work, by the task that does it. Leaving it after `cancel` swallows that cancellation.
 
     Given its `loop`, it need not ask for it, which is a system call before Python 3.12.
     """
 
-    _task: asyncio.Task[Any]
-    _cancelled = False
-    _left = False
-
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self._loop = loop
+    _loop: asyncio.AbstractEventLoop | None = None
+    _task: asyncio.Task[Any] | None = None
+    _cancelled: bool = False
 
     def cancel(self) -> None:
-        """Idempotent, and without effect once the scope was left."""
-        if not (self._cancelled or self._left):
+        """Idempotent, and without effect outside the scope."""
+        if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
 
     def __enter__(self) -> TaskCancelScope:
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        self._task = task
+        self._task = asyncio.current_task(self._loop)
+        assert self._task is not None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._left = True
+        task, self._task = self._task, None
+        assert task is not None
         # Where the task itself was cancelled as well, that cancellation goes on.
-        return self._cancelled and self._task.uncancel() == 0 and kind is asyncio.CancelledError
+        return self._cancelled and task.uncancel() == 0 and kind is asyncio.CancelledError
