@@ -33,6 +33,7 @@ HeaderValues = Callable[[str], Sequence[str]]
 """The values of a header by its name in lower case, one for each time that it came."""
 
 _FIELD_VALUE = re.compile(r"[\x20-\x7e\t]*")
+_SAFE_VALUE = re.compile(r"[!-~]([ -~\t]*[!-~])?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _SENTINEL_START: Final = "=?base64?"
@@ -66,14 +67,11 @@ class MirroredParameter(msgspec.Struct, frozen=True):
 
 def encode_value(text: str) -> str:
     """`text` as a header value: as it is, or in Base64 where it would not arrive unchanged ("Value Encoding")."""
-    if _is_safe(text) and not (text.startswith(_SENTINEL_START) and _SENTINEL.fullmatch(text)):
+    if text.isascii() and text.isprintable() and text.strip() == text != "" and text[0] != "=":
+        return text  # as most are
+    if _SAFE_VALUE.fullmatch(text) and not _SENTINEL.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
-
-
-def _is_safe(text: str) -> bool:
-    """Whether it is printable ASCII and tabs, and neither is empty nor begins or ends with white space."""
-    return text.isascii() and text.replace("\t", " ").isprintable() and text.strip(" \t") == text != ""
 
 
 def decode_value(value: str) -> str | None:
