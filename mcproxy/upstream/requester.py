@@ -28,6 +28,7 @@ from mcproxy.http.client import (
     ConnectionBroken,
     Pool,
     ResponseTooLarge,
+    check_names,
     origin,
     write_fields,
     write_head,
@@ -295,6 +296,7 @@ class Requester:
 
     def _written(self, method: str, url: URL, headers: ExtraHeaders, names: tuple[str, ...]) -> bytes:
         fields = {**self._credentials(url), **self._own, **self._changing, **_by_name(headers)}
+        check_names(names)
         for name in names:
             fields.pop(name.lower(), None)
         return write_head(method, url, dict(fields.values()))

@@ -19,7 +19,7 @@ two minutes. No redirects, cookies, proxies, upgrades, content codings or pipeli
 connecting: cancel to stop waiting.
 """
 
-from mcproxy.http.client.heads import ResponseHead, write_fields, write_head
+from mcproxy.http.client.heads import ResponseHead, check_names, write_fields, write_head
 from mcproxy.http.client.pool import ConnectFailed, Pool, origin
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken, ResponseTooLarge
 
@@ -30,6 +30,7 @@ __all__ = [
     "Pool",
     "ResponseHead",
     "ResponseTooLarge",
+    "check_names",
     "origin",
     "write_fields",
     "write_head",

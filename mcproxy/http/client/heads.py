@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -95,19 +95,31 @@ def _kept_for(keep_alive: str) -> float:
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
     """The head of a request without its last line. Raises ValueError for names and values that no field may have."""
+    check_names(fields)
     start = f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n".encode()
     return start + write_fields(fields)
 
 
 def write_fields(fields: Mapping[str, str]) -> bytes:
-    """More lines of a head. Raises ValueError for names and values that no field may have."""
+    """More lines of a head, whose names `check_names` let pass. Raises ValueError for values that no field may have."""
     lines = ""
     for name, value in fields.items():
         # Nothing that is printable is forbidden, as most values are: asking that costs less than to search.
-        if _NAME.fullmatch(name) is None or not (value.isprintable() or _FORBIDDEN.search(value) is None):
-            raise ValueError(f"the header {name!r} holds characters that no header may")
+        if not (value.isprintable() or _FORBIDDEN.search(value) is None):
+            raise _unfit(name)
         lines += f"{name}: {value}\r\n"
     return lines.encode()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises ValueError for a name that no field may have."""
+    for name in names:
+        if _NAME.fullmatch(name) is None:
+            raise _unfit(name)
+
+
+def _unfit(name: str) -> ValueError:
+    return ValueError(f"the header {name!r} holds characters that no header may")
 
 
 def write_request(head: bytes, body: bytes | None) -> bytes:
