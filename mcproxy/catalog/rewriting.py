@@ -31,6 +31,7 @@ _HINT: Final = b"resource"
 """It is part of every key and type that says where a URI is, but for the contents of resources themselves."""
 
 _PRIVATE: Final = raw("private")
+_TRUE: Final = raw(True)
 
 MAX_ITEMS: Final = 10_000
 """Items of an array that are looked at; a longer array passes as it is."""
@@ -185,7 +186,7 @@ def marked(outcome: Outcome) -> Outcome:
 
 def is_error(result: Params) -> bool:
     """Whether a tool's result says that the tool failed."""
-    return "isError" in result and bytes(result["isError"]) == b"true"
+    return result.get("isError") == _TRUE
 
 
 def _hinted(edits: Edits) -> Edits:

@@ -16,7 +16,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import without_hop_meta
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
-from mcproxy.protocol.jsonrpc import Params, is_null, json_of, parse_text, raw
+from mcproxy.protocol.jsonrpc import Params, is_null, parse_text, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
 from mcproxy.protocol.tasks import EXTENSION, TASK
 
@@ -38,7 +38,7 @@ class _InputRequired(msgspec.Struct):
     requestState: str | UnsetType = UNSET  # noqa: N815  # as on the wire
 
 
-_COMPLETE: Final = json_of(COMPLETE)
+_COMPLETE: Final = raw(COMPLETE)
 _ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
 _input_required = msgspec.json.Decoder(_InputRequired)
 
@@ -51,7 +51,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, as
     """
     # basic, ResultType: "clients MUST treat an absent `resultType` as complete".
     said = result.get("resultType")
-    if said is None or bytes(said) == _COMPLETE:
+    if said is None or said == _COMPLETE:
         return Complete(result)
     kind = parse_text(said)
     if kind is None:
