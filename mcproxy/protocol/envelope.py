@@ -175,22 +175,27 @@ def without_hop_meta(params: Params, meta: Params | None = None) -> Params:
     return {**rest, META: raw(kept)} if kept else rest
 
 
-def dressed(result: Params, absent: Params, own: Params, *, server: bytes) -> Params:
+def server_meta(server: Mapping[str, object]) -> Raw:
+    """A `_meta` that says no more than which server gives a result, an Implementation object (basic, "_meta")."""
+    return raw({META_SERVER_INFO: server})
+
+
+def dressed(result: Params, absent: Params, own: Params, *, meta: Raw) -> Params:
     """A result as stateless clients get it: with members of `absent` that it lacks, and those of `own` in any case.
 
-    Its `_meta` names the `server`, an Implementation object as JSON (basic, "_meta"). Where `absent` has caching hints,
-    those of `result` are made valid.
+    Its `_meta` says what `meta` does as well. Where `absent` has caching hints, those of `result` are made valid.
     """
-    given = bytes(result[META]) if META in result else b"{}"
+    if META in result:
+        meta = _joined(bytes(result[META]), bytes(meta))
     if TTL in absent and (TTL in result or SCOPE in result):
         own = {**repaired_hints(result), **own}
-    return {**absent, **result, META: _signed(given, server), **own}
+    return {**absent, **result, META: meta, **own}
 
 
-# Most results have no `_meta`, or the same as others.
+# Most results that have a `_meta` have the same as others.
 @remember_short(LONGEST_REMEMBERED)
-def _signed(meta: bytes, server: bytes) -> Raw:
-    return raw({**object_or_empty(meta), META_SERVER_INFO: Raw(server)})
+def _joined(meta: bytes, ours: bytes) -> Raw:
+    return raw({**object_or_empty(meta), **parse_object(ours)})
 
 
 def undressed(result: Params) -> Params:

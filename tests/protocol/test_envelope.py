@@ -16,6 +16,7 @@ from mcproxy.protocol.envelope import (
     check_version,
     dressed,
     read_envelope,
+    server_meta,
     set_apart,
     undressed,
     with_meta,
@@ -165,7 +166,7 @@ def test_meta_is_set_beside_what_is_there_and_over_what_is_no_object() -> None:
 def test_a_result_keeps_its_own_members_and_gets_those_it_lacks() -> None:
     result = first_level({"resultType": "x/custom", "n": 1, "_meta": {"k": 1}})
     absent, own = first_level({"resultType": "complete", "ttlMs": 0}), first_level({"n": 2})
-    worn = dressed(result, absent, own, server=b'{"name":"s"}')
+    worn = dressed(result, absent, own, meta=server_meta({"name": "s"}))
     assert json.loads(bytes(raw(worn))) == {
         "resultType": "x/custom",
         "n": 2,
@@ -211,7 +212,7 @@ def test_a_result_of_the_handshake_eras_passes_as_it_is(result: bytes) -> None:
 def test_caching_hints_of_a_stateless_result_are_valid_whatever_the_upstream_wrote() -> None:
     absent = first_level({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
     given = {"ttlMs": Raw(b"-5"), "cacheScope": Raw(b"null"), "n": raw(1)}
-    worn = dressed(given, absent, {}, server=b"{}")
+    worn = dressed(given, absent, {}, meta=server_meta({}))
     assert (worn["ttlMs"], worn["cacheScope"], worn["n"]) == (raw(0), raw("private"), raw(1))
-    plain = dressed(given, first_level({"resultType": "complete"}), {}, server=b"{}")
+    plain = dressed(given, first_level({"resultType": "complete"}), {}, meta=server_meta({}))
     assert plain["ttlMs"] == Raw(b"-5")

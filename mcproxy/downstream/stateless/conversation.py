@@ -38,6 +38,7 @@ from mcproxy.protocol.envelope import (
     check_version,
     dressed,
     read_envelope,
+    server_meta,
     set_apart,
 )
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, Era
@@ -67,7 +68,6 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     first_level,
     is_null,
-    json_of,
     parse_text,
     raw,
 )
@@ -198,12 +198,10 @@ def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> A
     """An outcome as a response of this era."""
     if isinstance(outcome, Complete):
         absent, own = _HINTED if admitted.row.hinted else _COMPLETE, _OWN_MEMBERS.get(admitted.row.name, {})
-        return Response(admitted.id, dressed(outcome.result, absent, own, server=_implementation(context.proxy.name)))
+        return Response(admitted.id, dressed(outcome.result, absent, own, meta=_server_meta(context.proxy.name)))
     match outcome:
         case InputRequired(result=result) if admitted.row.may_ask:
-            return Response(
-                admitted.id, dressed(result, _INPUT_REQUIRED, {}, server=_implementation(context.proxy.name))
-            )
+            return Response(admitted.id, dressed(result, _INPUT_REQUIRED, {}, meta=_server_meta(context.proxy.name)))
         case InputRequired():
             # mrtr, Supported Requests: "MUST NOT ... on any other client requests".
             sentence = f"the upstream needs input for {admitted.row.name}, which may not ask for any"
@@ -215,9 +213,9 @@ def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> A
 
 
 @lru_cache(1)
-def _implementation(name: str) -> bytes:
-    """The Implementation object of the gateway, which every result carries."""
-    return json_of({"name": name, "version": __version__})
+def _server_meta(name: str) -> Raw:
+    """What every result says of the gateway."""
+    return server_meta({"name": name, "version": __version__})
 
 
 _OWN_MEMBERS: Final[Mapping[str, Params]] = {DISCOVER: {"supportedVersions": raw(SERVED_VERSIONS)}}
