@@ -167,7 +167,7 @@ class Identity:
             return await self._bearer(secret, presented)
         if (principal := _certified(presented, settings.certificates)) is not None:
             return Identified(principal, settings)
-        raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}", RefusalReason.MISSING)
+        raise NotIdentified(Fault.MISSING, f"authentication is required: {self._ways()}", RefusalReason.MISSING)
 
     def _secret(self, presented: Presented) -> str | None:
         """The only key or token of a request. Raises NotIdentified."""
@@ -204,7 +204,7 @@ class Identity:
         except InsufficientScope as lacking:
             raise NotIdentified(Fault.INSUFFICIENT, str(lacking), RefusalReason.SCOPE) from lacking
         except KeysUnavailable as unavailable:
-            sentence = "the keys of the token's issuer cannot be had at present; try again"
+            sentence = "the keys of the token's issuer are not available now; try again"
             raise NotIdentified(Fault.UNAVAILABLE, sentence, RefusalReason.ISSUER_UNAVAILABLE) from unavailable
         return Identified(token.principal, settings, token.since, token.until, token)
 
@@ -254,7 +254,7 @@ def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
             roles = _listed(presented.header(settings.roles_header)) if settings.roles_header else ()
             return _principal(settings.prefix + name, {*roles, *settings.roles})
         case _:
-            sentence = f"the header {settings.user_header} names nobody, or several"
+            sentence = f"the header {settings.user_header} names no caller, or several"
             raise NotIdentified(Fault.MALFORMED, sentence, RefusalReason.NAME)
 
 
@@ -282,7 +282,7 @@ def _certified(presented: Presented, settings: Certificates) -> Principal | None
         case [name] if _is_name(name):
             return _principal(settings.prefix + name, settings.roles)
         case _:
-            sentence = f"the certificate names nobody, or several ({settings.name})"
+            sentence = f"the certificate names no caller, or several ({settings.name})"
             raise NotIdentified(Fault.INVALID, sentence, RefusalReason.NAME)
 
 

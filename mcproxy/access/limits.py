@@ -233,7 +233,7 @@ class Limits:
         """Raises Exceeded."""
         if ledger.is_away:
             if applied.fail == "closed":
-                raise Exceeded(applied.limit, "what other replicas counted cannot be known at the moment", ANY_MOMENT)
+                raise Exceeded(applied.limit, "the counts of other replicas are not available now", ANY_MOMENT)
             _check(applied.part(ledger.members), now, utc, utc // DAY, resumes)
             return
         _check(applied, now, utc, utc // DAY, resumes)

@@ -203,7 +203,7 @@ def _check_values(root: object, properties: Mapping[str, Any], fixed: Mapping[st
             if _refers(value):
                 found = value_flaw(_type_of(schema), value, root)
         except Unjudged as why:
-            raise UnsupportedSchema(f"whether the value of {name!r} is valid cannot be said: {why}") from why
+            raise UnsupportedSchema(f"whether the value of {name!r} is valid cannot be determined: {why}") from why
         if found is not None:
             raise UnsupportedSchema(f"its inputSchema does not take the value of {name!r}, which {found}")
 

@@ -107,8 +107,8 @@ class EnvelopeFault(Enum):
     VERSION = _fault("it is of another version of mcproxy")
     RECEIVER = _fault("it is for another replica, or for the receiver before it was restarted (cluster.advertise)")
     CLOCK = _fault("it has expired, or the clocks of the replicas differ by more than ten seconds")
-    BODY = _fault("the body beside it is another")
-    REPLAY = _fault("it came before")
+    BODY = _fault("it was sealed for another body")
+    REPLAY = _fault("it was received before")
     UNTOLD = _fault("it does not say why")
     """A receiver of another version gave no reason."""
 

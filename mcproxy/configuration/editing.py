@@ -67,7 +67,7 @@ def _checked(text: str, file: str, path: Path, edit: TextEdit | None, value: obj
     wanted = _changed(parse_document(text, file).plain, path, value)
     if edit is not None and _reads_as(edit.apply(text), file, wanted):
         return edit
-    sentence = "cannot be changed without changing more, as the file is written: change it by hand"
+    sentence = "cannot be changed without changing other lines too: change it by hand"
     raise ConfigurationError([Problem(file, sentence, None, path)])
 
 

@@ -26,7 +26,7 @@ def _check_url(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
         raise ValueError("should be an http or https URL of a host")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError("should be https: what it is told and answers must not be read or changed on the way")
+        raise ValueError("should be https: others must not read or change its requests and answers")
     return url
 
 

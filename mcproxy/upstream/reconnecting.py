@@ -389,7 +389,7 @@ class ReconnectingLink:
         except NotAccepted as error:
             return self._failed(f"{call.method} could not be sent: {error}")
         except PeerGone as error:
-            return self._failed(f"{call.method}: the connection was lost, and what became of it is unknown: {error}")
+            return self._failed(f"{call.method}: the connection was lost, and the outcome is unknown: {error}")
 
     async def _connected_link(self) -> Link:
         """The link, after at most one attempt to connect that all waiters share. Raises Unreachable."""

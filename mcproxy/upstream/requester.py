@@ -256,7 +256,7 @@ class Requester:
             return response
         response.close()
         if target is None:
-            sentence = f"it compresses what it says ({head.content_encoding[:20]!r}), though it was asked not to"
+            sentence = f"it compresses its responses ({head.content_encoding[:20]!r}), though it was asked not to"
             raise Rejected(sentence, head.status)
         self._check_redirect(response, target, redirects)
         return await self._sent(method, target, headers, varying, data, redirects - 1)

@@ -246,7 +246,7 @@ class Supervisor:
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
             # R39: the link that lists for all callers carries no calls; the gateway refused before, naming the header.
-            return self._unavailable("its callers bring credentials of their own, and this one has not")
+            return self._unavailable("its callers must bring their own credentials, and this one has not")
         if key is None:
             return self._shared
         if key in self._owned:
@@ -301,7 +301,7 @@ class Supervisor:
             return self._shared
         if transport(self._spec) == "stdio":
             self._handshake_tried, self._hints.expected = True, Era.HANDSHAKE
-            self._shared.restart("starting it again in the handshake era, as its callers are of it")
+            self._shared.restart("restarting it in the handshake era, which its callers speak")
             return self._shared
         if self._handshake_link is None:
             self._handshake_link = self._start_handshake_link()
@@ -436,7 +436,7 @@ class Supervisor:
         except InvalidMessage:
             return
         if GATEWAY_CAPABILITY + self._gateway_id in experimental:
-            raise Unreachable("it leads back to this gateway itself: take it out of the configuration")
+            raise Unreachable("it leads back to this gateway: remove it from the configuration")
 
     def _unavailable(self, why: str) -> Failed:
         error = ErrorObject(INTERNAL_ERROR, f"upstream {self.name!r}: {why}")

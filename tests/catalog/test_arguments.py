@@ -254,7 +254,7 @@ PROPERTIES: dict[str, Any] = {"a": {"type": "string"}, "b": {"type": "string"}}
         (
             {"properties": {"a": {"pattern": "(?=a)"}}},
             {"value": "a"},
-            "whether the value of 'a' is valid cannot be said",
+            "whether the value of 'a' is valid cannot be determined",
         ),
         (
             {"properties": {"a": {"type": "integer"}}},
@@ -262,7 +262,7 @@ PROPERTIES: dict[str, Any] = {"a": {"type": "string"}, "b": {"type": "string"}}
             "of 'a', which is not of type integer",
         ),
         ({"properties": {"a": False}}, {"value": "${caller.name}"}, "the value of 'a', which is not allowed"),
-        ({"properties": {"a": {"pattern": "(?=a)"}}}, {"value": "${caller.name}"}, "cannot be said"),
+        ({"properties": {"a": {"pattern": "(?=a)"}}}, {"value": "${caller.name}"}, "cannot be determined"),
         ({"properties": {"a": False}}, {"value": True}, "the value of 'a', which is not allowed"),
     ],
 )

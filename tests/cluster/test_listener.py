@@ -107,7 +107,7 @@ async def test_an_envelope_that_is_not_good_is_refused_for_a_reason_and_nothing_
 async def test_an_envelope_that_is_replayed_is_refused(running: Home, hops: Hops) -> None:
     token = sealed(envelope(), b"{}")
     await hops.send(running.address, token, b"{}")
-    with pytest.raises(EnvelopeRefused, match="it came before"):
+    with pytest.raises(EnvelopeRefused, match="it was received before"):
         await hops.send(running.address, token, b"{}")
     assert len(running.served) == 1
 

@@ -49,7 +49,7 @@ def test_what_refers_to_the_caller_is_left_for_each_call_and_is_for_arguments_al
     only = upstream(tmp_path, f"mcpServers: {{x: {{command: x, tools: {{overrides: {overrides}}}}}}}")
     assert only.tools.overrides["roll"].arguments["path"].value == "/srv/${caller.name}"
     (problem,) = problems(tmp_path, "mcpServers: {x: {command: x, args: ['${caller.name}']}}")
-    assert "args.0: ${caller.name} is of each call" in problem
+    assert "args.0: ${caller.name} differs with each call" in problem
 
 
 @pytest.mark.parametrize("text", ["${HOME", "a ${B:-{}}", "x${"])

@@ -131,7 +131,7 @@ def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
             "is for an argument with `hide: true`",
         ),
         ("{command: x, tools: {overrides: {t: {arguments: {a: {value: 1, hide: true}}}}}}", "exclude each other"),
-        ("{command: x, tools: {overrides: {t: {arguments: {a: {value: 1, rename: b}}}}}}", "is of no use"),
+        ("{command: x, tools: {overrides: {t: {arguments: {a: {value: 1, rename: b}}}}}}", "has no effect"),
         ("{command: x, type: carrier-pigeon}", "should be 'auto', 'stdio', 'http' or 'sse'"),
         ("{command: x, args: one}", "should be a list"),
         ("{command: x, timeouts: 3}", "should be a mapping, such as {connect: ...}"),

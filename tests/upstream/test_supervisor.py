@@ -308,7 +308,7 @@ async def test_r15_a_gateway_refuses_to_be_its_own_upstream() -> None:
     itself = FakeLink(identity=ServerIdentity(Era.HANDSHAKE, "2025-11-25", experimental))
     async with running(SPEC, connect=FakeConnect([itself]), gateway_id="me", delays=lambda _: 3600) as it:
         await it.events.until(lambda: bool(it.events.of(Disconnected)))
-        assert "this gateway itself" in it.events.of(Disconnected)[0].reason
+        assert "leads back to this gateway" in it.events.of(Disconnected)[0].reason
     assert itself.calls == 0
 
 

@@ -108,14 +108,14 @@ class AuditLog:
             while self._failing or self._is_full():
                 await self._went.wait()
         if not self.begins():
-            sentence = "the gateway cannot write its audit log, and serves no call without: ask who operates it"
+            sentence = "the gateway cannot write its audit log, without which it serves no call: tell its operator"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
     def end(self, record: Record) -> None:
         """Takes the record of a call that is over. Never blocks."""
         self._running -= 1
         if len(self._queue) >= self._most and not self._must_keep:
-            self._lose(1, "too many of them wait to be written")
+            self._lose(1, "too many records wait to be written")
             return
         self._enqueue(record)
 
@@ -127,7 +127,7 @@ class AuditLog:
         if not self.on:
             return
         if self._is_full():
-            self._lose(1, "too many of them wait to be written")
+            self._lose(1, "too many records wait to be written")
             return
         self._enqueue(record)
 

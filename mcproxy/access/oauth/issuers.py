@@ -151,7 +151,7 @@ class KeySet:
             except NotThere:
                 continue
             return _jwks_url(document, self.issuer.issuer, url)
-        raise FetchFailed("no metadata where it should be; set jwks_url")
+        raise FetchFailed("the issuer publishes no metadata; set jwks_url")
 
 
 class _Metadata(msgspec.Struct):
@@ -193,7 +193,7 @@ def read_keys(document: bytes) -> SigningKeys:
     try:
         listed = msgspec.json.decode(document, type=_JwkSet).keys
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise FetchFailed("what should be the keys of an issuer is no JWK Set") from error
+        raise FetchFailed("the issuer's keys are no JWK Set") from error
     return tuple(key for jwk in listed[:MAX_KEYS] for key in _signing_key(jwk))
 
 

@@ -156,7 +156,7 @@ class Tokens:
         if source is None:
             raise InvalidToken("the token is of an issuer that is not trusted here", RefusalReason.UNTRUSTED_ISSUER)
         if header.alg not in source.issuer.algorithms:
-            raise InvalidToken("the token is signed in a way that is not accepted", RefusalReason.SIGNATURE)
+            raise InvalidToken("the token's signature algorithm is not accepted", RefusalReason.SIGNATURE)
         # RFC 7515, section 4.1.11: what must be understood, and is not, makes a token invalid.
         if header.crit is not None:
             raise InvalidToken("the token has a critical header that is not understood", RefusalReason.SIGNATURE)
@@ -192,7 +192,7 @@ class Tokens:
         if now >= verified.until:
             raise InvalidToken("the token has expired", RefusalReason.EXPIRED)
         if now < verified.since:
-            raise InvalidToken("the token is not good yet", RefusalReason.NOT_YET_VALID)
+            raise InvalidToken("the token is not valid yet", RefusalReason.NOT_YET_VALID)
         named = [bounds.aud] if isinstance(bounds.aud, str) else bounds.aud
         # security-considerations: servers "MUST only accept tokens specifically intended for themselves".
         if not any(name in issuer.audience or is_audience(name) for name in named):
@@ -219,7 +219,7 @@ def _decoded(data: bytes, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=type_)
     except (msgspec.MsgspecError, RecursionError) as error:
-        sentence = "the token is not what it should be: a claim is missing, or of another type"
+        sentence = "the token lacks a claim, or has one of the wrong type"
         raise InvalidToken(sentence, RefusalReason.MALFORMED) from error
 
 

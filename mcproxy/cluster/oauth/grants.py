@@ -289,7 +289,7 @@ class SharedGrants:
                     return grant  # It was taken back, and stays so: the next look at the store says it.
             if await self._store.replace(_name(grant.key), self._sealed(grant.key, grant), GRANT_LIFE, sealed):
                 return grant
-        raise StoreUnavailable("others change the same grant again and again")
+        raise StoreUnavailable("other replicas keep changing the same grant")
 
     async def _withdraw(self, key: GrantKey, withdrawn: _Withdrawn) -> None:
         """Stores a revocation, unless another login came meanwhile."""
@@ -298,7 +298,7 @@ class SharedGrants:
         if present is not None and withdrawn.id not in {None, present.id}:
             return
         if not await self._store.replace(_name(key), self._sealed(key, None), WITHDRAWN_LIFE, sealed):
-            raise StoreUnavailable("others change the same grant again and again")
+            raise StoreUnavailable("other replicas keep changing the same grant")
 
     def _note(self, grant: Grant) -> None:
         if not _is_later(self._known.get(grant.key), grant):

@@ -306,7 +306,7 @@ class Renewals:
             # Only now: the claim's former holder has stored its result.
             stored = await self._grants.load(renewal.key)
             if stored is None and renewal.grant is not None and renewal.grant.id:
-                raise TokenRefused("invalid_grant", "the grant was taken back: a login is wanted")
+                raise TokenRefused("invalid_grant", "the grant was revoked: log in again")
             if stored is not None and _is_news(stored, renewal):
                 return stored
             with token_request_counted(self._metrics, flow.upstream):
@@ -330,7 +330,7 @@ class Renewals:
                     return
                 self._check_open()
                 await anyio.sleep(PAUSE)
-        raise TokenUnavailable("another replica is renewing this grant, and does not come to an end")
+        raise TokenUnavailable("another replica is renewing this grant, and does not finish")
 
     async def _inquire(self, key: GrantKey) -> list[InquiryAnswer]:
         """What the others know of a grant, as far as they answer."""
@@ -387,7 +387,7 @@ class Renewals:
                 if stored is not None and _is_news(stored, renewal):
                     return stored
                 await anyio.sleep(PAUSE)
-        raise TokenUnavailable("another replica is renewing this grant, and does not come to an end")
+        raise TokenUnavailable("another replica is renewing this grant, and does not finish")
 
     def _is_member(self, label: bytes) -> bool:
         """Whether a replica lives, as far as is known here. A newcomer is not known at once."""

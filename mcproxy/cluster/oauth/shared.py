@@ -95,7 +95,7 @@ async def grants_of_replicas(cluster: Cluster, sealer: Sealer) -> AsyncIterator[
                 try:
                     await append(store, sealer, changed)
                 except StoreUnavailable as error:
-                    raise StoreFailed("the replicas could not be told: each goes on with what it had") from error
+                    raise StoreFailed("the other replicas could not be told: they keep what they had") from error
 
 
 def _no_logins(upstream: str) -> UpstreamLogins | None:

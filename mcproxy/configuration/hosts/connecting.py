@@ -94,7 +94,7 @@ class Connection(msgspec.Struct, frozen=True):
             return self.original
         without = TextEdit(self.start, self.before, self.after).revert(text)
         if without is None:
-            raise CannotConnect(f"{self.path} was changed since: take `{self.name}` out by hand")
+            raise CannotConnect(f"{self.path} was changed since: remove `{self.name}` by hand")
         return without
 
 

@@ -300,4 +300,4 @@ def _resumed(session: Session, last_event_id: str | None) -> tuple[ReplayStream,
     try:
         return session.streams.resume(last_event_id)
     except UnknownEvent as error:
-        raise Refusal(400, INVALID_REQUEST, f"nothing is left to resume after this {RESUME_HEADER}") from error
+        raise Refusal(400, INVALID_REQUEST, f"no event can be resumed after this {RESUME_HEADER}") from error

@@ -13,5 +13,5 @@ def shutting_down() -> McpError:
 
 def cut_off(id: RequestId | None) -> ErrorResponse:
     """The error for a request that still ran at the end of `shutdown_grace`."""
-    sentence = "the gateway shut down before the answer came; what became of the call is unknown"
+    sentence = "the gateway shut down before the answer came; the outcome of the call is unknown"
     return ErrorResponse(id, ErrorObject(INTERNAL_ERROR, sentence))

@@ -287,7 +287,7 @@ def _check_served(context: TransportContext, caller: Caller, row: Method) -> Non
 
 def not_asked(request: InputRequest) -> McpError:
     """Why a client of this era is sent no request."""
-    return McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
+    return McpError(INVALID_REQUEST, f"{request.method}: this client can be asked for input only in a result")
 
 
 class _RequestClient(msgspec.Struct, eq=False):

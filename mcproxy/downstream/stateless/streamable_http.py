@@ -137,7 +137,7 @@ class StatelessHttp:
 
 
 def _no_longer_good() -> McpError:
-    return McpError(INVALID_REQUEST, "the credentials of this stream are not good any more, or give other rights now")
+    return McpError(INVALID_REQUEST, "the credentials of this stream are no longer valid, or give other rights now")
 
 
 async def _at_once(response: http.Response) -> http.Answered:

@@ -406,6 +406,6 @@ def _result(outcome: Outcome) -> Params:
         case Failed(error=error):
             raise McpError(error.code, error.message, error.data)
         case InputRequired():
-            raise McpError(INTERNAL_ERROR, "asked for input where none can be given")
+            raise McpError(INTERNAL_ERROR, "a subscription cannot ask for input")
         case _:
             assert_never(outcome)

@@ -94,7 +94,7 @@ class KeptResults:
         kept = None if found is None else self._opened(call.caller, found["token"])
         if found is None or kept is None:
             code = INVALID_PARAMS if call.caller.version in STATELESS_VERSIONS else RESOURCE_NOT_FOUND
-            sentence = "Resource not found: this result is kept no longer, or is another caller's: call the tool again"
+            sentence = "Resource not found: this result is no longer kept, or is another caller's: call the tool again"
             raise McpError(code, sentence, {"uri": uri})
         data = kept.data
         if found["start"] is not None:

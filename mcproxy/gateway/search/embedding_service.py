@@ -93,10 +93,10 @@ class EmbeddingService:
             raise EmbeddingFailed("its answer has not one vector for each text")
         lengths = {len(vector) for vector in by_index.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= self.settings.max_dimensions:
-            raise EmbeddingFailed("its vectors have no numbers, too many (max_dimensions), or not equally many")
+            raise EmbeddingFailed("its vectors are empty, too long (max_dimensions), or of different lengths")
         found = self._unit_vectors([by_index[index] for index in range(texts)])
         if found is None:
-            raise EmbeddingFailed("its vectors have numbers that are not finite, or are all nought")
+            raise EmbeddingFailed("its vectors have numbers that are not finite, or only zeros")
         return found
 
     def _session(self) -> aiohttp.ClientSession:

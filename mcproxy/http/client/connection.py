@@ -234,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._fail("it switches to a protocol that was not asked for")
         except httptools.HttpParserError as error:
-            self._fail(f"what it sends is not HTTP: {error}")
+            self._fail(f"it sends something other than HTTP: {error}")
         if self._without_body > MAX_HEAD:
             self._fail(f"its headers are larger than {MAX_HEAD} bytes")
 

@@ -57,7 +57,7 @@ class ArgumentOverride(Section):
             raise InvalidKey("and `hide` exclude each other: use `default`, or `value` alone", "value")
         if (self.value is not None or self.hide) and (self.rename or self.description):
             key = "rename" if self.rename else "description"
-            raise InvalidKey("is of no use: callers are not shown the argument", key)
+            raise InvalidKey("has no effect: callers are not shown the argument", key)
         return self
 
 

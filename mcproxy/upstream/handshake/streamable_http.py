@@ -339,7 +339,7 @@ class _Streamable:
         if id is None or not response.ok:
             return
         if _SESSION_ID.fullmatch(id) is None:
-            raise Rejected("its session id holds other than visible ASCII characters, or too many")
+            raise Rejected("its session id is too long, or has characters other than visible ASCII")
         self._session, self._post_headers = id, None
 
     async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:

@@ -249,7 +249,7 @@ class Authorizer:
             # Another process had redeemed the refresh token, and the resulting token has expired too.
         if self._life.state is GrantState.REFUSED:
             raise self._needed(self._life.reason or "the grant was refused")
-        raise Rejected(self._life.reason or "no token could be had")
+        raise Rejected(self._life.reason or "no token is available")
 
     def _request(self) -> anyio.Event:
         """Begins a token request unless one runs; returns an event that is set when it is over."""

@@ -86,10 +86,10 @@ def read_device_login(
     try:
         begun = msgspec.json.decode(body, type=_DeviceAuthorization)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what is none") from error
+        raise LoginFailed(f"issuer {server.issuer} answered the request for a code with something invalid") from error
     complete = begun.verification_uri_complete
     if not _SHOWABLE.fullmatch(begun.user_code) or not may_be_opened(begun.verification_uri):
-        raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what cannot be shown")
+        raise LoginFailed(f"issuer {server.issuer} answered the request for a code with one that cannot be shown")
     return DeviceLogin(
         device_code=begun.device_code,
         user_code=begun.user_code,

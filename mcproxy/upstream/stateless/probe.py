@@ -67,7 +67,7 @@ def identity(answer: Response | ErrorResponse, status: int | None = None) -> Ser
         supported = _versions.decode(answer.result["supportedVersions"])
     except (KeyError, msgspec.MsgspecError) as error:
         # versioning, matrix: a server of old may "even process an era-ambiguous method under legacy semantics".
-        raise Older(f"{DISCOVER} was answered with something else than a DiscoverResult") from error
+        raise Older(f"{DISCOVER} was answered with something other than a DiscoverResult") from error
     if LATEST not in supported:
         raise _mismatched(supported)
     return _identity(answer.result)

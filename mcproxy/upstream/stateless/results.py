@@ -60,7 +60,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, as
         return _wanted(result, row, asks_more=asks_more)
     if kind == TASK and not (row.deferrable and EXTENSION in extensions):
         # tasks extension, Capability Negotiation: only to clients that declared it, and only for such requests.
-        raise Malformed(f"its result is a task, which {row.name} must not become here")
+        raise Malformed(f"its result is a task, which is not allowed for {row.name} here")
     if kind != COMPLETE and not extensions:
         raise Malformed(f"its result is of an unknown type ({kind[:100]!r}), and no extension is shared with it")
     return Complete(result)
@@ -68,7 +68,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, as
 
 def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
     if not row.may_ask:
-        raise Malformed(f"it asks for input, which it must not for {row.name}")
+        raise Malformed(f"it asks for input, which is not allowed for {row.name}")
     result = {key: value for key, value in result.items() if key not in _ASKING or not is_null(value)}
     try:
         asked = _input_required.decode(raw({key: result[key] for key in _ASKING if key in result}))
@@ -79,9 +79,9 @@ def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
     methods = [question.method for question in questions.values()]
     unknown = next((method for method in methods if not _may_be_asked(method, asks_more=asks_more)), None)
     if unknown is not None:
-        raise Malformed(f"it asks for what no client can be asked: {unknown[:100]!r}")
+        raise Malformed(f"it asks for something that no client can be asked for: {unknown[:100]!r}")
     if not questions and state is None:
-        raise Malformed("it asks for input, and says neither which nor with what state to come back")
+        raise Malformed("it asks for input, with neither inputRequests nor a requestState")
     requests = {key: InputRequest(question.method, _params(question)) for key, question in questions.items()}
     return InputRequired(requests, state, result)
 

@@ -192,7 +192,7 @@ async def test_closed_a_full_disk_loses_nothing_and_refuses_calls_before_they_be
         d.disk.full = True
         await d.note("kept")
         await d.sleeper.slept(1)
-        with pytest.raises(McpError, match="serves no call without") as refused:
+        with pytest.raises(McpError, match="without which it serves no call") as refused:
             await d.begin()
         assert refused.value.reason is Reason.UNAVAILABLE
         d.disk.full = False

@@ -370,7 +370,7 @@ async def test_r4_a_call_whose_server_goes_away_before_its_stream_is_resumed_is_
     port = int(site.name.rpartition(":")[2])
     async with running(at(site.name)) as it, anyio.create_task_group() as tasks:
         tasks.start_soon(come_back)
-        assert "what became of it is unknown" in failure(await it.upstream(tool("begun"))).error.message
+        assert "the outcome is unknown" in failure(await it.upstream(tool("begun"))).error.message
         assert value(await it.upstream(tool("echo", "back"))) == "back"
     assert [call["params"]["name"] for call in server.heard if call.get("method") == "tools/call"] == ["begun", "echo"]
     await runner.cleanup()
@@ -504,7 +504,7 @@ async def test_r16_an_answer_that_is_compressed_all_the_same_is_not_unpacked() -
         web.Response(body=bomb, headers={"Content-Type": "application/json", "Content-Encoding": "gzip"})
     )
     async with serving(server) as url, running(at(url)) as it:
-        assert "it compresses what it says ('gzip')" in failure(await it.upstream(tool("bomb"))).error.message
+        assert "it compresses its responses ('gzip')" in failure(await it.upstream(tool("bomb"))).error.message
         assert not it.events.of(Disconnected)
 
 

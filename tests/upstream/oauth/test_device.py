@@ -87,7 +87,7 @@ def test_a_refusal_to_begin_is_told_in_the_servers_words() -> None:
         begun(400, error="invalid_scope")
     with pytest.raises(TokenUnavailable, match="HTTP 502"):
         begun(502)
-    with pytest.raises(LoginFailed, match="with what is none"):
+    with pytest.raises(LoginFailed, match="with something invalid"):
         begun(device_code=None)
 
 

@@ -102,10 +102,10 @@ def test_a_type_that_is_no_text_is_malformed() -> None:
 @pytest.mark.parametrize("method", ["novel/ask", "tools/call"])
 def test_a_question_of_an_extension_is_one_where_both_sides_have_such_an_extension(method: str) -> None:
     asked = first_level({"resultType": "input_required", "inputRequests": {"q": {"method": method}}})
-    with pytest.raises(Malformed, match="what no client can be asked"):
+    with pytest.raises(Malformed, match="that no client can be asked for"):
         outcome(asked, CALL)
     if method == "novel/ask":
         assert isinstance(outcome(asked, CALL, asks_more=True), InputRequired)
         return
-    with pytest.raises(Malformed, match="what no client can be asked"):
+    with pytest.raises(Malformed, match="that no client can be asked for"):
         outcome(asked, CALL, asks_more=True)

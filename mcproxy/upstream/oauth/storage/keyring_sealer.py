@@ -80,7 +80,7 @@ class KeyringSealer:
             raise _unusable(error) from error
         made = self._known()
         if made is None:
-            raise StoreFailed("the system's keyring forgets what it is given: choose another backend")
+            raise StoreFailed("the system's keyring does not keep what is stored in it: choose another backend")
         return made
 
     def _asked(self) -> str | None:

@@ -211,8 +211,8 @@ class FileStore:
 
     def _hold(self, grant: Grant, error: StoreFailed) -> None:
         log.error(
-            "a refreshed grant could not be written, serves until the gateway ends, and is tried again: "
-            "make room on the disk, or the file writable",
+            "a refreshed grant could not be written, and is kept in memory until it can be: "
+            "make room on the disk, or make the file writable",
             upstream=grant.upstream,
             why=str(error),
         )

@@ -106,7 +106,7 @@ async def test_a_keyring_that_is_locked_is_told_and_serves_once_it_is_open(tmp_p
 async def test_a_keyring_that_forgets_loses_no_grant_silently(tmp_path: Path) -> None:
     keyring = FakeKeyring()
     keyring.forgets = True
-    with pytest.raises(StoreFailed, match="forgets what it is given"):
+    with pytest.raises(StoreFailed, match="does not keep what is stored"):
         await store(tmp_path, keyring).save(GRANT)
 
 
