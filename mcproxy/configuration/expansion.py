@@ -133,7 +133,7 @@ class Expansion:
     def _of_caller(self, node: Node, text: str) -> str:
         """`text` as it is, where it refers to the caller of each call. Raises Missing where there is no call."""
         if not is_argument(node.path):
-            raise Missing(f"{text} differs with each call: it is for the values of `tools.overrides.TOOL.arguments` alone")
+            raise Missing(f"{text} differs with each call: use it only in `tools.overrides.TOOL.arguments`")
         return text
 
     def _named(self, name: str, default: str | None) -> str:

@@ -91,7 +91,9 @@ class Authenticator:
         # R42, checked again: a reload may remove authentication, and leaves the listener at its address.
         if not (self._identity.required or is_loopback(proxy.host) or proxy.insecure):
             raise NotIdentified(
-                Fault.MISSING, "callers from other machines need authentication, and none is configured", RefusalReason.MISSING
+                Fault.MISSING,
+                "callers from other machines need authentication, and none is configured",
+                RefusalReason.MISSING,
             )
         # TLS checks a certificate only when the connection begins, and connections are kept.
         expires = _expiry(request.transport_info("peercert") or {})

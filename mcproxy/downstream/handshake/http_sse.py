@@ -72,7 +72,7 @@ class HttpSse:
         """Takes a message for an open stream, on which its answer is sent. Raises Refusal: 404 if there is none."""
         pipe = self._pipes.get(request.query.get("session_id", ""))
         if pipe is None or pipe.principal.name != head.principal.name:
-            raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post to the URL that it names")
+            raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post to its URL")
         pipe.update_credentials(head.credentials)
         await pipe.receive(incoming)
         return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})

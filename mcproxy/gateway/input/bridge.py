@@ -280,7 +280,7 @@ class InputBridge(Component):
     async def _with_state(self, call: Call, relayed: Relayed) -> Call:
         """A retry that carries its upstream's own state. Raises McpError."""
         if await self._resolver.owner(call) != relayed.upstream:
-            raise state_refusal("belongs to another server than the one that answers now: make the call again, without it")
+            raise state_refusal("belongs to another server than the one called now: make the call again, without it")
         call.notes.approval = relayed.approval
         rest = {key: value for key, value in call.params.items() if key != REQUEST_STATE}
         return call.with_params(rest if relayed.state is None else {**rest, REQUEST_STATE: raw(relayed.state)})

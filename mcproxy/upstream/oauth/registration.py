@@ -136,7 +136,7 @@ def read_registration(answer: bytes, server: ServerMetadata, redirect_uri: str) 
     try:
         given = msgspec.json.decode(answer, type=_Registered)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CannotRegister(f"issuer {server.issuer} answered the registration with something invalid: {error}") from error
+        raise CannotRegister(f"issuer {server.issuer} gave an invalid answer to the registration: {error}") from error
     method = given.token_endpoint_auth_method
     if method not in {NONE, BASIC, POST} or (method != NONE and given.client_secret is None):
         method = _method(server, has_secret=given.client_secret is not None, has_key=False)
