@@ -15,7 +15,6 @@ from enum import Enum
 from typing import Any, Final
 
 import msgspec
-import re2
 from cachetools import LRUCache
 from msgspec import Raw
 
@@ -359,6 +358,8 @@ def _json_type(value: object) -> type | None:
 
 
 def _matching(pattern: str, *, across_lines: bool) -> Test:
+    import re2
+
     options = re2.Options()
     options.dot_nl = across_lines
     compiled = re2.compile(pattern, options)

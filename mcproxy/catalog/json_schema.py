@@ -15,7 +15,6 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
-import re2
 
 MAX_STEPS: Final = 2000
 """Steps of one judgement: a schema that is held against a value is one, and more where it is large."""
@@ -42,9 +41,6 @@ _UNJUDGED: Final = frozenset(
 _FOREIGN: Final = re.compile(r"\\(?![dDwWsSbBnrtfv\W_])|\(\?(?!:)|\[\[?:|\[\^?\]")
 """What RE2 reads otherwise than ECMA 262 does, or one of them alone."""
 _LINES: Final = str.maketrans("", "", "\n\t")
-_QUIET: Final = re2.Options()
-_QUIET.log_errors = False
-_QUIET.max_mem = 1 << 16
 
 
 class Unjudged(Exception):
@@ -298,9 +294,14 @@ def _of_size(size: int, least: int | None, most: int | None, unit: str) -> Itera
 
 def _matches(pattern: str, text: str) -> bool:
     """As ECMA 262 has it, in linear time. Raises Unjudged where RE2 might say something else."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 16
     if len(pattern) <= MAX_PATTERN and _FOREIGN.search(pattern) is None and text.translate(_LINES).isprintable():
         try:
-            return re2.compile(pattern, _QUIET).search(text) is not None
+            return re2.compile(pattern, options).search(text) is not None
         except re2.error:
             pass
     raise Unjudged(f"it has the pattern {pattern[:100]!r}, which cannot be judged here")

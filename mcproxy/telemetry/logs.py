@@ -13,7 +13,6 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final, Literal, TextIO, cast
 
-import re2
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -124,6 +123,8 @@ def masking(values: Iterable[str]) -> Mask:
     secrets = sorted({value for value in values if len(value) >= MIN_SECRET}, key=len, reverse=True)
     if not secrets:
         return _unchanged
+    import re2
+
     pattern = re2.compile("|".join(re2.escape(encodable(secret)) for secret in secrets))
     return lambda text: str(pattern.sub(REDACTED, encodable(text)))
 

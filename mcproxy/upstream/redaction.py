@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import re2
 from msgspec import Raw
 
 from mcproxy.protocol.json.malformed import is_json
 from mcproxy.protocol.jsonrpc import json_of, parse_text, raw
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.url_secrets import url_secrets
+
+if TYPE_CHECKING:
+    import re2
 
 MIN_SECRET = 8
 """Characters of a secret at least; shorter values occur in ordinary text."""
@@ -75,6 +77,8 @@ class Redaction(msgspec.Struct, frozen=True):
 
     def _escaped(self) -> re2._Regexp:
         """A pattern that finds each secret in JSON, whichever of its characters are escaped."""
+        import re2
+
         options = re2.Options()
         options.max_mem = 64 << 20
         return re2.compile(
@@ -90,6 +94,8 @@ class Redaction(msgspec.Struct, frozen=True):
 
 def _any_form(letter: str) -> str:
     """A pattern for the ways to write a character in JSON (RFC 8259, section 7)."""
+    import re2
+
     units = letter.encode("utf-16-be", "surrogatepass")
     by_number = "".join(rf"\\u(?i:{units[at : at + 2].hex()})" for at in range(0, len(units), 2))
     ways = [by_number, re2.escape(letter.encode(errors="replace").decode())]

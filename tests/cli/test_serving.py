@@ -28,6 +28,7 @@ FOR_FEATURES: Final = frozenset(
         "keyring",
         "opentelemetry",  # proxy.tracing
         "pygments",
+        "re2",  # patterns of a policy and of schemas; secrets to mask; the audit
         "redis",  # cluster
         "rich.console",  # tables and progress on a terminal; `rich` alone is looked for, and not found
         "snowballstemmer",  # discovery: search

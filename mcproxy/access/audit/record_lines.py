@@ -12,11 +12,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import re2
 from msgspec import Raw
 
 from mcproxy.access.audit.grant_records import GrantRecord
@@ -26,6 +25,9 @@ from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Decision, HookVerdict
 from mcproxy.protocol.jsonrpc import RequestId
 from mcproxy.telemetry.logs import REDACTED, encodable, masking
+
+if TYPE_CHECKING:
+    import re2
 
 AuditRecord = Record | RefusedCredentials | GrantRecord | OperatorRecord
 Clean = Callable[[str], str]
@@ -41,8 +43,7 @@ _NAMES: Final = re.compile(
 )
 """Names of arguments whose values are secrets."""
 
-# RE2 takes time linear in the text, which callers choose.
-_LOOKS: Final = re2.compile(
+_LOOKS: Final = (
     r"(?is)(?:Bearer|Basic)\s+[\w.~+/=-]+"
     r"|eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)*"
     r"|(?:gh[pousr]|github_pat|glpat|sk|pk|rk|xox[abprs]|mcp\w*|hf|npm)[-_][\w-]{16,}"
@@ -51,8 +52,12 @@ _LOOKS: Final = re2.compile(
 )
 """Patterns of tokens and keys, wherever they stand in a text."""
 
-_USER: Final = re2.compile(r"://[^/?#\s@]*@")
-_QUERY: Final = re2.compile(r"([?&;])([^=&;#?\s]+)=[^&;#\s]+")
+_HIDDEN: Final = (
+    (r"://[^/?#\s@]*@", f"://{REDACTED}@"),
+    (r"([?&;])([^=&;#?\s]+)=[^&;#\s]+", rf"\1\2={REDACTED}"),
+    (_LOOKS, REDACTED),
+)
+"""Patterns of what no line shows: the user of a URI, the values of its query, secrets; and what stands in its place."""
 
 REFUSED: Final = "credentials refused"
 """The `event` of a record of refused credentials."""
@@ -75,12 +80,21 @@ def cleaning(secrets: Iterable[str]) -> Clean:
     @lru_cache(REMEMBERED)
     def clean(text: str) -> str:
         whole = encodable(text)
-        cleaned = _QUERY.sub(rf"\1\2={REDACTED}", _USER.sub(f"://{REDACTED}@", mask(whole)))
-        cleaned = _LOOKS.sub(REDACTED, cleaned)
+        cleaned = mask(whole)
+        for pattern, mark in _hidden():
+            cleaned = pattern.sub(mark, cleaned)
         text = text if cleaned == whole else cleaned
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
     return lambda text: clean(text[:MAX_READ])
+
+
+@cache
+def _hidden() -> tuple[tuple[re2._Regexp, str], ...]:
+    """Compiled for the first line: RE2 takes time linear in the text, which callers choose, and 2 MiB."""
+    import re2
+
+    return tuple((re2.compile(pattern), mark) for pattern, mark in _HIDDEN)
 
 
 class _Own(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-import re2
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from mcproxy.protocol.methods import Kind
@@ -22,9 +21,6 @@ MAX_PATTERN: Final = 1000
 
 Scalar = bool | int | float | str
 
-_QUIET: Final = re2.Options()
-_QUIET.log_errors = False
-
 Effect = Literal["allow", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = ("deny", "allow")
 Approver = Literal["caller", "operator"]
@@ -35,8 +31,12 @@ RulePath = tuple[str, Effect, int]
 
 
 def _check_pattern(pattern: str) -> str:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
     try:
-        re2.compile(pattern, _QUIET)
+        re2.compile(pattern, options)
     except re2.error as error:
         raise ValueError(f"should be a regular expression of RE2: {_text(error)}") from error
     return pattern
