@@ -43,6 +43,7 @@ from mcproxy.protocol.jsonrpc import (
     Resemblance,
     Response,
     parse_batch,
+    parse_id,
     parse_message,
     parse_object,
     parse_text,
@@ -230,7 +231,7 @@ class HandshakeConversation:
                 self._send,
                 self._context.timeouts[row.name],
                 notify=call.client.notify if row.may_ask else None,
-                send_cancel=self._send_cancel,
+                send_cancel=self._give_up,
                 id=id,
             )
         except NotAccepted as error:
@@ -243,6 +244,14 @@ class HandshakeConversation:
             if self.is_closed and not len(self._requests):
                 self._all_answered.set()
         return self._outcome(call, answer)
+
+    async def _give_up(self, cancelled: Message) -> None:
+        """Tells the server that a call is given up, and takes back from its client what was asked for it."""
+        assert isinstance(cancelled, Notification)
+        await self._send_cancel(cancelled)
+        id = parse_id(cancelled.params["requestId"])
+        if id is not None:
+            await self._questions.take_back(id)
 
     async def _send_in_time(self, message: Message) -> None:
         """Sends a message that has no answer. Raises PeerGone if it is not taken within `idle` seconds."""

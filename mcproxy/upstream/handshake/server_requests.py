@@ -35,7 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
-from mcproxy.protocol.tasks import TASK
+from mcproxy.protocol.tasks import TASK, related_task
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
@@ -64,6 +64,17 @@ class RefuseNow(msgspec.Struct, frozen=True):
 
 
 Plan = ReplyNow | AskClient | RefuseNow
+
+
+class _Open(msgspec.Struct, eq=False):
+    """A request of the server that is not answered yet."""
+
+    ids: tuple[RequestId, ...]
+    """The calls that it was asked for; none where it may be asked without them, or its answer is there."""
+    scope: anyio.CancelScope = msgspec.field(default_factory=anyio.CancelScope)
+    is_taken_back: bool = False
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    """Set once the client is asked no more."""
 
 
 def plan(request: Request, attribution: Attribution, context: LinkContext, *, own_stream: bool) -> Plan:
@@ -150,7 +161,7 @@ class ServerRequests:
         self._requests = requests
         self._send = send
         self._url_elicitations = url_elicitations
-        self._open: dict[RequestId, anyio.CancelScope] = {}
+        self._open: dict[RequestId, _Open] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
         """Begins to answer `request`; refuses one beyond `max_in_flight`.
@@ -170,7 +181,9 @@ class ServerRequests:
             self._count(request.method)
             if isinstance(attribution, SharedByPrincipals):
                 self._context.note_asked_while_shared(request.method)
-        self._begin(request.id, decided)
+        # A task goes on without the call that waits for its result.
+        ids = decided.ids if isinstance(decided, AskClient) and related_task(request.params) is None else ()
+        self._begin(request.id, decided, ids)
 
     def refuse(self, id: RequestId, error: McpError) -> None:
         """Starts to answer a request that cannot be read. Drops one as `take` does."""
@@ -180,23 +193,40 @@ class ServerRequests:
     def _is_over(self, id: RequestId) -> bool:
         return id in self._open or len(self._open) >= 2 * self._context.spec.max_in_flight
 
-    def _begin(self, id: RequestId, decided: Plan) -> None:
-        scope = self._open[id] = anyio.CancelScope()
-        self._tasks.start_soon(self._answer, id, decided, scope)
+    def _begin(self, id: RequestId, decided: Plan, ids: tuple[RequestId, ...] = ()) -> None:
+        request = self._open[id] = _Open(ids)
+        self._tasks.start_soon(self._answer, id, decided, request)
 
     def cancel(self, params: Params) -> None:
         """Takes a `notifications/cancelled`: the request is no longer answered."""
         id = parse_id(params.get("requestId", b""))
         if id is not None and id in self._open:
-            self._open[id].cancel()
+            self._open[id].scope.cancel()
 
-    async def _answer(self, id: RequestId, decided: Plan, scope: anyio.CancelScope) -> None:
+    async def take_back(self, call: RequestId) -> None:
+        """Takes back from its client what was asked for a call that is given up, and for no other in flight."""
+        asked = [request for request in self._open.values() if call in request.ids]
+        asked = [request for request in asked if all(map(self._requests.settled, request.ids))]
+        for request in asked:
+            request.is_taken_back = True
+            request.scope.cancel()
+        for request in asked:
+            await request.over.wait()
+
+    async def _answer(self, id: RequestId, decided: Plan, request: _Open) -> None:
         try:
-            with scope:
-                await self._send(await self._reply(id, decided))
+            with request.scope:
+                reply = await self._reply(id, decided)
+                request.ids = ()
+                await self._send(reply)
+            request.over.set()
+            if request.is_taken_back:
+                given_up = McpError(INVALID_REQUEST, "the call that asked was given up")
+                await self._send(ErrorResponse(id, given_up.error()))
         except (NotAccepted, PeerGone, Rejected):
             return  # The server is gone: the link finds out by itself.
         finally:
+            request.over.set()
             del self._open[id]
 
     async def _reply(self, id: RequestId, decided: Plan) -> Response | ErrorResponse:

@@ -197,6 +197,65 @@ async def test_a_call_that_became_a_task_hears_of_its_progress_until_the_task_is
         ]
 
 
+async def test_r25_a_question_is_taken_back_from_its_client_when_its_call_is_given_up() -> None:
+    client = FakeClient()
+    async with wired() as wire:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wire.conversation, tool("ask", client=client))
+            await wire.until(3)
+            call = wire.sent[2]["id"]
+            wire.says(call, id="q", method="elicitation/create", params={"message": "?"})
+            await client.asked.wait()
+            tasks.cancel_scope.cancel()
+        assert client.withdrawn == 1
+        await wire.until(5)
+        cancelled, answer = wire.sent[3:]
+        assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", call)
+        assert (answer["id"], answer["error"]["code"]) == ("q", -32600)
+
+
+async def test_a_question_stays_where_another_call_may_have_asked_it() -> None:
+    client, other = FakeClient(answer={"action": "decline"}), anyio.CancelScope()
+    async with wired() as wire, anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            with other:
+                await wire.conversation(tool("other", client=client, session="s"))
+
+        tasks.start_soon(wire.conversation, tool("ask", client=client, session="s"))
+        tasks.start_soon(call)
+        await wire.until(4)
+        wire.says(id="q", method="elicitation/create", params={"message": "?"})
+        await client.asked.wait()
+        other.cancel()
+        await wire.until(5)
+        client.may_answer.set()
+        await wire.until(6)
+        assert wire.sent[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}}
+        for message in wire.sent[2:4]:
+            wire.says(id=message["id"], result={})
+
+
+async def test_a_question_of_a_task_stays_when_its_result_is_no_longer_awaited() -> None:
+    """tasks: clients "MAY disconnect" from the wait at any time; the task goes on."""
+    client, waiting = FakeClient(answer={"action": "decline"}), anyio.CancelScope()
+    async with wired() as wire, anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            with waiting:
+                await wire.conversation(request("tasks/result", client=client, taskId="1"))
+
+        tasks.start_soon(wait)
+        await wire.until(3)
+        wire.says(id="q", method="elicitation/create", params={"message": "?", **related("1")})
+        await client.asked.wait()
+        waiting.cancel()
+        await wire.until(4)
+        client.may_answer.set()
+        await wire.until(5)
+        assert wire.sent[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}}
+
+
 async def test_no_result_passes_for_one_of_another_type() -> None:
     """A stateless client would be asked what nobody judged (2026-07-28, basic, ResultType)."""
     question = {
