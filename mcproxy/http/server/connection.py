@@ -68,7 +68,7 @@ _BUSY: Final = frozenset({ANSWERING, FULL, LAST, LEFT})
 
 
 class ServerConnection(asyncio.Protocol):
-    """Implements `messages.RequestTransport`."""
+    """Implements `messages.RequestTransport` and `owner.OwnedConnection`."""
 
     __slots__ = (  # there are many connections, and each request asks for most of these
         "_bounds",
@@ -165,11 +165,10 @@ class ServerConnection(asyncio.Protocol):
         if self.state in _READING:
             self._reader.remember(request, varying)
 
-    # For its server
+    # owner.OwnedConnection
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is being answered."""
         return self.state is IDLE
 
     @property
@@ -178,21 +177,18 @@ class ServerConnection(asyncio.Protocol):
         return self.state is CLOSED
 
     def has_expired(self, now: float) -> bool:
-        """True if it has been idle for more than `Bounds.idle` seconds. `now`: the loop's time."""
         return self.is_idle and now - self._idle_since > self._bounds.idle
 
     def forget(self) -> None:
-        """Free all memory that the next request does not need."""
         self._reader.forget()
 
     async def serve(self) -> None:
-        """Handle one request after another, until the connection is lost, or a stream outlasts its handler."""
         request: Request | None
         answer: Answered | None
         waiting = self._reader.requests
         while self.state is not CLOSED:
             if self.full or not waiting:
-                # No request is kept alive longer than its answer.
+                # Keep no request alive longer than its answer.
                 request = answer = None
                 self._waiter = self._loop.create_future()
                 await self._waiter
@@ -203,7 +199,7 @@ class ServerConnection(asyncio.Protocol):
             try:
                 answer = await self._owner.handler(request)
             except Exception:
-                # It costs its own request alone an answer.
+                # A crash costs only its own request an answer.
                 log.exception("a request crashed", path=request.path)
                 answer = self._owner.refuse(500, "internal error of the server: see its log")
             request.on_disconnect = self._served = None
@@ -226,7 +222,6 @@ class ServerConnection(asyncio.Protocol):
                 self._idle_since = self._loop.time()
 
     def close(self) -> None:
-        """End it once the client has taken what was written."""
         if self.state is CLOSING or self.state is CLOSED:
             return
         if self._chunks is not None:
@@ -237,17 +232,15 @@ class ServerConnection(asyncio.Protocol):
         self._set_deadline(self._bounds.write_timeout)
 
     def reset(self) -> None:
-        """End it at once, and have the client know that something is missing."""
         if self.state is CLOSED:
             return
         connection = self._transport.get_extra_info("socket")
         if connection is not None:
-            # Or the kernel would keep what the client does not take, and go on offering it.
+            # Else the kernel would keep what the client does not read, and go on offering it.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     def refuse(self, status: int, sentence: str) -> None:
-        """Read no more. What was read is answered; if that is nothing, the refusal is."""
         in_body = self._reader.receiving is not None
         self._reader.stop()
         self._stop_reading(status, sentence, in_body=in_body)

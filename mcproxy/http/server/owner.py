@@ -1,54 +1,80 @@
-"""What a connection is given by the server that owns it: bounds in bytes and seconds, the handler, and a task."""
+"""The two sides of owning a connection: what a connection asks of its server, and a server of its connections.
+
+Both are protocols, so that neither module imports the other for its types; beside them, the bounds of a connection.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from mcproxy.http.server.messages import RequestHandler, Response
 
-if TYPE_CHECKING:
-    from mcproxy.http.server.connection import ServerConnection
-
 MakeRefusal = Callable[[int, str], Response]
-"""Makes the response to what reaches no handler, from a status and a sentence."""
+"""Makes the response to a request that reaches no handler, from a status and a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a connection may take. Read once, when it is made."""
+    """The limits of a connection. Read once, when it is made."""
 
     max_body: int
     """Bytes of one request's body."""
     idle: float
     """Seconds without a whole request."""
     write_timeout: float
-    """Seconds in which a client must take some of what was written."""
+    """Seconds within which a client must read some of what was written."""
     connections: int
     """Connections at once."""
     head_timeout: float = 30
     """Seconds between the first byte of a head and its end."""
 
 
+class OwnedConnection(Protocol):
+    """A connection as its server sees it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is being answered."""
+
+    def has_expired(self, now: float) -> bool:
+        """True if it has been idle for more than `Bounds.idle` seconds. `now`: the loop's time."""
+
+    def forget(self) -> None:
+        """Frees all memory that the next request does not need."""
+
+    async def serve(self) -> None:
+        """Handles one request after another, until the connection is lost, or a stream outlasts its handler."""
+
+    def close(self) -> None:
+        """Ends it once the client has read what was written."""
+
+    def reset(self) -> None:
+        """Ends it at once, so that the client knows that something is missing."""
+
+    def refuse(self, status: int, sentence: str) -> None:
+        """Reads no more. Requests that were read are answered; if there are none, the refusal is sent."""
+
+
 class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
+    """A server as its connections see it."""
 
     handler: RequestHandler
     refuse: MakeRefusal
 
     @property
     def bounds(self) -> Bounds:
-        """Those for a connection that is made now."""
+        """The limits of a connection that is made now."""
 
     closing: bool
     """True once no connection reads another request."""
 
-    def opened(self, connection: ServerConnection) -> None:
-        """Take note of a connection that was made; it may be refused or reset by this. Called once."""
+    def opened(self, connection: OwnedConnection) -> None:
+        """Takes note of a new connection, and may refuse or reset it. Called once."""
 
-    def lost(self, connection: ServerConnection) -> None:
-        """Let go of a connection that is closed. Called once."""
+    def lost(self, connection: OwnedConnection) -> None:
+        """Forgets a connection that is closed. Called once."""
 
-    def serve(self, connection: ServerConnection) -> None:
-        """Run `ServerConnection.serve` in a task."""
+    def serve(self, connection: OwnedConnection) -> None:
+        """Runs `OwnedConnection.serve` in a task."""

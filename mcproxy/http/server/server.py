@@ -14,10 +14,10 @@ from anyio.abc import TaskStatus
 
 from mcproxy.http.server.connection import ServerConnection
 from mcproxy.http.server.messages import RequestHandler
-from mcproxy.http.server.owner import Bounds, MakeRefusal
+from mcproxy.http.server.owner import Bounds, MakeRefusal, OwnedConnection
 
 SWEEPS: Final = 4
-"""How often connections are looked at, in the time that one may be idle."""
+"""Checks for idle connections within the time that one may be idle."""
 MAX_REFUSED: Final = 64
 """Connections over the limit that are answered 503 at the same time; further ones are reset."""
 BACKLOG: Final = 1024
@@ -27,24 +27,21 @@ TLS_HANDSHAKE: Final = 20.0
 
 
 class Server:
-    """Has requests answered by `handler`, and by `refuse` what reaches no handler.
-
-    `bounds` is called for each connection.
-    """
+    """Answers requests by `handler`, or by `refuse` if they reach none. `bounds` is called for each connection."""
 
     def __init__(self, handler: RequestHandler, refuse: MakeRefusal, bounds: Callable[[], Bounds]) -> None:
         self.handler = handler
         self.refuse = refuse
         self._bounds = bounds
         self._tasks: asyncio.TaskGroup | None = None
-        self._connections: set[ServerConnection] = set()
+        self._connections: set[OwnedConnection] = set()
         self.closing = False
         self._listening: asyncio.Server | None = None
         self._emptied = asyncio.Event()
 
     @property
     def connections(self) -> int:
-        """How many connections there are."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
@@ -68,7 +65,7 @@ class Server:
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Serve connections, and close those that are idle for too long, until cancelled. Start it before `listen`."""
-        # Not anyio's group: what that keeps of each task is more than all the rest of an idle connection.
+        # Not anyio's group, which keeps more of each task than all the rest of an idle connection takes.
         async with asyncio.TaskGroup() as self._tasks:
             task_status.started()
             while True:
@@ -102,13 +99,13 @@ class Server:
         for connection in list(self._connections):
             connection.reset()
 
-    # connection.ConnectionOwner
+    # owner.ConnectionOwner
 
     @property
     def bounds(self) -> Bounds:
         return self._bounds()
 
-    def opened(self, connection: ServerConnection) -> None:
+    def opened(self, connection: OwnedConnection) -> None:
         self._connections.add(connection)
         excess = len(self._connections) - self.bounds.connections
         if excess > MAX_REFUSED:
@@ -116,12 +113,12 @@ class Server:
         elif excess > 0:
             connection.refuse(503, "too many connections are open; try again later")
 
-    def lost(self, connection: ServerConnection) -> None:
+    def lost(self, connection: OwnedConnection) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._emptied.set()
 
-    def serve(self, connection: ServerConnection) -> None:
+    def serve(self, connection: OwnedConnection) -> None:
         assert self._tasks is not None, "run() comes before listen()"
-        # In an empty context: the end of a stream may be another client's doing, and what is served then is not.
+        # In an empty context: another client's call may have ended the stream, and these requests are no part of it.
         self._tasks.create_task(connection.serve(), context=Context())

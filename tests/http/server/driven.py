@@ -10,7 +10,7 @@ from typing import Any
 
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import ServerConnection
-from mcproxy.http.server.owner import MakeRefusal
+from mcproxy.http.server.owner import MakeRefusal, OwnedConnection
 from tests.http.server.serving import BOUNDS, echo, refuse
 
 TURNS = 40
@@ -135,11 +135,11 @@ class DrivenConnection:
 
     # connection.ConnectionOwner
 
-    def opened(self, connection: ServerConnection) -> None:
+    def opened(self, connection: OwnedConnection) -> None:
         return
 
-    def lost(self, connection: ServerConnection) -> None:
+    def lost(self, connection: OwnedConnection) -> None:
         self.lost_connections += 1
 
-    def serve(self, connection: ServerConnection) -> None:
+    def serve(self, connection: OwnedConnection) -> None:
         self._tasks.create_task(connection.serve(), context=Context())

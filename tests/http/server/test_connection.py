@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server.connection import LAST_BYTES
+from mcproxy.http.server.connection import LAST_BYTES, ServerConnection
 from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING
 from tests.http.server.serving import BOUNDS, PATIENCE, echo, post, serving, visiting
 from tests.http.timers import COMMANDED, commanded_loop
@@ -418,6 +418,7 @@ async def test_what_waited_for_the_end_of_a_stream_is_not_served_as_the_caller_t
         await visitor.ask(GET)
         await visitor.say(GET)
         (connection,) = running.server._connections
+        assert isinstance(connection, ServerConnection)
         while not connection._reader.requests:
             await anyio.lowlevel.checkpoint()
         token = NAME.set("another")

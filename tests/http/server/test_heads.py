@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from mcproxy.http import server as http
+from mcproxy.http.server.connection import ServerConnection
 from mcproxy.http.server.heads import (
     GROWTH,
     LONGEST_KNOWN,
@@ -399,6 +400,7 @@ async def test_r54_the_heads_that_a_connection_remembers_are_bounded_in_bytes() 
         for number in range(MOST_KNOWN):
             await visitor.ask(post(b"body", *(b"X-%d-%d: %b" % (number, line, bytes(b"x" * 90)) for line in range(28))))
         (connection,) = running.server._connections
+        assert isinstance(connection, ServerConnection)
         assert 0 < len(connection._reader._known) < MOST_KNOWN
         assert sum(known.cost for known in connection._reader._known) <= MOST_BYTES
 
