@@ -1,7 +1,7 @@
-"""Requests that wait for a peer's answer: ids, answers, progress, timeouts, cancellation, after which none is kept.
+"""Requests that wait for a peer's answer: ids, answers, progress, timeouts and cancellation.
 
-Works over any duplex, in both directions: upstream links send calls through it, handshake sessions ask their clients
-through it. Opens no connection, and reads none: its owner hands it the answers and notifications.
+Keeps none that is over. Works over any duplex, in both directions: upstream links send calls through it, handshake
+sessions ask their clients through it. Opens and reads no connection: its owner passes in answers and notifications.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RequestTimeout(Exception):
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """In seconds. `idle` starts afresh with each report of progress, `total` does not (requirement R46)."""
+    """In seconds. `idle` restarts with each report of progress, `total` does not (requirement R46)."""
 
     idle: float
     total: float
@@ -70,7 +70,7 @@ class _Pending(msgspec.Struct, eq=False):
     timeouts: Timeouts
     started: float
     heard: float
-    """When progress was reported last."""
+    """The time of the last progress."""
     notify: Callable[[str, Params], None] | None
     answer: Response | ErrorResponse | Exception | None = None
     holds: int = 0
@@ -91,12 +91,12 @@ class _Pending(msgspec.Struct, eq=False):
                 self.waiter.set_result(None)
 
     def expire(self) -> None:
-        """Ends the wait wherever it is, as `asyncio.timeout` does."""
+        """Ends the wait, as `asyncio.timeout` does."""
         self.expired = True
         self.task.cancel()
 
     def uncancel(self) -> bool:
-        """Whether the task was cancelled for this timeout alone; takes the cancellation back."""
+        """Whether only this timeout cancelled the task; takes that cancellation back."""
         return self.expired and self.task.uncancel() <= self.cancelling
 
 

@@ -35,16 +35,13 @@ from mcproxy.upstream.oauth import registration
 log = structlog.get_logger()
 
 Started = Callable[[str, str | None], None]
-"""Hears the base URL, and that of the status page, where there is one."""
+"""Called with the base URL, and with the status page's URL, if there is one."""
 
 
 async def run_http(
     app: App, *, started: Started, reloading: Reloading | None = None, tell: systemd.Notify = systemd.not_notified
 ) -> None:
-    """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9).
-
-    `tell` is how the service manager is told of it.
-    """
+    """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9). `tell` notifies the service manager."""
     stop = anyio.Event()
 
     def ready(url: str) -> None:
@@ -122,7 +119,7 @@ async def run_stdio(app: App, *, reloading: Reloading | None = None) -> None:
 
 @asynccontextmanager
 async def _personal_pages(app: App) -> AsyncIterator[None]:
-    """Serves the login pages on loopback, for the person whose machine this is, where any upstream needs them."""
+    """Serves the login pages on loopback, for the person who uses this machine, if an upstream needs them."""
     app.site.is_personal = True
     if not any(spec.oauth is not None and spec.enabled for spec in app.settings.upstreams):
         yield
@@ -135,7 +132,7 @@ async def _personal_pages(app: App) -> AsyncIterator[None]:
 async def _operated(
     app: App, stop: anyio.Event, reloading: Reloading | None, tell: systemd.Notify, *, hangup_reloads: bool
 ) -> AsyncIterator[None]:
-    """Heeds signals, and the files of the configuration, until left."""
+    """Handles signals, and watches the configuration's files, until left."""
 
     async def wind_down() -> None:
         await told_to_stop.wait()

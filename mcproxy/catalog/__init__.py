@@ -1,4 +1,4 @@
-"""Names and URIs of what upstreams list, merged for each endpoint: the pure part, values in and values out.
+"""Names and URIs of upstreams' entries, merged for each endpoint: the pure part, from values to values.
 
-What upstreams list at the moment is kept in `gateway.listings`, which fetches it and tells clients of changes.
+`gateway.listings` holds what upstreams list now: it fetches lists, and tells clients of changes.
 """

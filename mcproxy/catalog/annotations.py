@@ -20,7 +20,7 @@ _tool = msgspec.json.Decoder(_Tool)
 
 
 def is_read_only(entry: Raw) -> bool:
-    """Whether the tool says of itself that it changes nothing (`readOnlyHint`, default false)."""
+    """Whether the tool declares that it changes nothing (`readOnlyHint`, default false)."""
     return _annotations(entry).read_only
 
 
@@ -31,7 +31,7 @@ def is_destructive(entry: Raw) -> bool:
 
 
 def is_repeatable(entry: Raw) -> bool:
-    """Whether a second call with the same arguments has no second effect (requirement R4)."""
+    """Whether a second call with the same arguments has no further effect (requirement R4)."""
     annotations = _annotations(entry)
     return annotations.read_only or annotations.idempotent
 

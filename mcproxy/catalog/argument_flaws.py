@@ -1,7 +1,6 @@
 """Say what is plainly wrong with a tool call's arguments, by the first level of the tool's input schema.
 
-Finds nothing wrong with arguments that are valid (JSON Schema 2020-12), and not all that is wrong with others: what
-lies deeper is for the server to judge.
+Finds no flaw in valid arguments (JSON Schema 2020-12), and not every flaw in others: the server judges deeper levels.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from mcproxy.catalog.search.signatures import first_words
 from mcproxy.protocol.jsonrpc import Params
 
 MAX_FLAWS: Final = 10
-"""Flaws that are told at once."""
+"""Flaws that are reported at once."""
 MAX_SHOWN: Final = 80
-"""Characters of a parameter's name that are told."""
+"""Characters of a parameter's name that are shown."""
 
 
 class _InputSchema(msgspec.Struct):
@@ -33,7 +32,7 @@ _schema = msgspec.json.Decoder(_InputSchema)
 
 
 def flaws(schema: Raw, arguments: Params) -> list[str]:
-    """Phrases, one for each flaw; a schema that cannot be read finds none."""
+    """A phrase for each flaw; none if the schema cannot be read."""
     try:
         known = _schema.decode(schema)
     except (msgspec.MsgspecError, RecursionError):
@@ -92,4 +91,4 @@ _HAS_TYPE: Final[Mapping[str, Callable[[Raw], bool]]] = {
     "number": lambda value: bytes(value)[:1] in _DIGITS,
     "integer": _is_integer,
 }
-"""Whether a JSON value is of a type, by the name that JSON Schema has for it."""
+"""Tests whether a JSON value has a type, by JSON Schema's name of the type."""

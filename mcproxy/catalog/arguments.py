@@ -1,9 +1,9 @@
 """Overrides of tools' arguments (`tools.overrides.NAME.arguments`): from what callers give to what upstreams get.
 
-An argument may be fixed, hidden, renamed or described anew. The schema that callers are shown says what they may send,
-and nothing else is sent on: what is valid under it is valid under the upstream's own. A schema of which that cannot be
-said is refused with its reason, and the tool is not shown. Fixed values are judged here too, those of callers with each
-call.
+An argument may be fixed, hidden, renamed or described anew. Callers are shown a schema of what they may send, and other
+arguments are refused: arguments valid under it are valid under the upstream's own schema. If that cannot be guaranteed,
+the schema is refused with a reason, and the tool is not shown. Fixed values are validated here too; values taken from
+the caller, with each call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mcproxy.settings.upstreams.upstream import ArgumentOverride
 INPUT_SCHEMA: Final = "inputSchema"
 
 _KEPT: Final = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "type"})
-"""Keywords of a schema that say nothing of single arguments, or nothing that an override could make wrong."""
+"""Keywords that say nothing about single arguments, or nothing that an override could invalidate."""
 _DROPPED: Final = frozenset({"default", "examples", "unevaluatedProperties", "additionalProperties"})
-"""Keywords that are left out: they hold arguments by their old names, or are replaced."""
+"""Keywords that are dropped: they name arguments by their old names, or are replaced."""
 _REWRITTEN: Final = frozenset({"properties", "required", "dependentRequired", "$ref"})
 _DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
@@ -41,26 +41,26 @@ _SHAPES: Final[Mapping[str, Any]] = {
 
 _REFERENCE: Final = re.compile(r"\$\{caller\.(?:name|attributes\.(?P<attribute>[^{}]+))\}")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@:+][A-Za-z0-9_@:+.-]*")
-"""A caller's value within a longer text: it must not climb out of a path, nor begin an option or a query."""
+"""A caller's value inside a longer text: it must not climb out of a path, nor begin an option or a query."""
 
 Schema = dict[str, Any]
 
 
 class UnsupportedSchema(Exception):
-    """A schema under which the overrides of a tool's arguments cannot be kept. The text says why: a phrase."""
+    """A schema under which a tool's overrides cannot be guaranteed. The text is a phrase with the reason."""
 
 
 class ArgumentRules(msgspec.Struct, frozen=True):
-    """How a caller's arguments become those of the upstream."""
+    """The way from a caller's arguments to the upstream's."""
 
     own_names: Mapping[str, str]
-    """The upstream's own names, by those that callers are shown."""
+    """The upstream's own names, by the names that callers are shown."""
     fixed: Mapping[str, Any]
-    """Values by the upstream's own names; texts in them may refer to the caller."""
+    """Fixed values by the upstream's own names; texts in them may refer to the caller."""
     schemas: Mapping[str, Any] = {}
-    """Of values that refer to the caller, the schemas of their arguments, by the upstream's own names."""
+    """The schemas of arguments whose values refer to the caller, by the upstream's own names."""
     root: Any = None
-    """The upstream's `inputSchema`, into which these refer."""
+    """The upstream's `inputSchema`, which `schemas` may refer to."""
 
     def final(self, arguments: Params, principal: Principal) -> Params:
         """The arguments that the upstream gets.
@@ -80,7 +80,7 @@ class ArgumentRules(msgspec.Struct, frozen=True):
 
 
 def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple[Raw, ArgumentRules]:
-    """The `inputSchema` that callers are shown, and what becomes of their arguments. Raises UnsupportedSchema."""
+    """The `inputSchema` for callers, and the rules for their arguments. Raises UnsupportedSchema."""
     try:
         schema = msgspec.json.decode(tool[INPUT_SCHEMA])
     except (KeyError, msgspec.MsgspecError, RecursionError) as error:
@@ -149,7 +149,7 @@ def _resolved(schema: object) -> Schema:
 
 
 def _check_references(schema: object) -> None:
-    """Raises UnsupportedSchema for a reference that an override might turn: any but to a definition."""
+    """Raises UnsupportedSchema for a reference that an override might change: any but one to a definition."""
     for node in subschemas(schema):
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in node:
@@ -159,7 +159,7 @@ def _check_references(schema: object) -> None:
 
 
 def _target(reference: object) -> str:
-    """What a reference is to: one of the `$defs`. Raises UnsupportedSchema if it is not."""
+    """The definition in `$defs` that a reference names. Raises UnsupportedSchema for another reference."""
     if not isinstance(reference, str) or not reference.startswith(_DEFINITIONS):
         raise UnsupportedSchema(f"its inputSchema has a reference that is not to one of its $defs: {reference!r}")
     return reference
@@ -209,7 +209,7 @@ def _check_values(root: object, properties: Mapping[str, Any], fixed: Mapping[st
 
 
 def _type_of(schema: Any) -> Any:
-    """What a schema says of types alone."""
+    """The part of a schema that concerns types alone."""
     return {"type": schema["type"]} if isinstance(schema, dict) and "type" in schema else schema is not False
 
 
@@ -277,7 +277,7 @@ def _requirements(whole: Schema, fixed: Mapping[str, Any], absent: set[str]) -> 
 
 
 def _filled(value: Any, principal: Principal) -> Any:
-    """`value` with what it refers to of the caller. Raises McpError where the caller has no such value."""
+    """`value` with the references to the caller filled in. Raises McpError if the caller lacks such a value."""
     match value:
         case str():
             whole = _REFERENCE.fullmatch(value)
@@ -293,7 +293,7 @@ def _filled(value: Any, principal: Principal) -> Any:
 
 
 def _check_filled(schema: Any, value: object, root: object) -> None:
-    """Raises McpError for a value of the caller that the argument does not take. Does not say the value."""
+    """Raises McpError for a caller's value that is not valid for the argument. Does not reveal the value."""
     try:
         found = value_flaw(schema, value, root)
     except Unjudged as why:

@@ -31,7 +31,7 @@ _parts = msgspec.json.Decoder(list[_Part])
 
 
 def contents_fault(rules: Content, result: Params) -> str | None:
-    """What is wrong with the result of `resources/read`, and the setting that says so; None where nothing is."""
+    """The fault in a result of `resources/read`, and the setting that forbids it; None if there is none."""
     contents = result.get(_CONTENTS)
     if contents is None or not _concerned(rules, contents):
         return None

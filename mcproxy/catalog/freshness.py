@@ -1,6 +1,6 @@
 """How long a list may be cached, and whether callers may share it: the least of its parts (caching; requirement R36).
 
-Pure: takes the time, in seconds of a clock that only goes forward, as an argument.
+Pure: takes the time, in seconds of a monotonic clock, as an argument.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Freshness(msgspec.Struct, frozen=True):
     asked: float
     """When the list was requested."""
     until: float | None = None
-    """When its TTL has passed; None where the upstream gave none."""
+    """When its TTL expires; None if the upstream gave none."""
     public: bool = False
 
     def left(self, now: float) -> float:
@@ -27,12 +27,12 @@ class Freshness(msgspec.Struct, frozen=True):
         return 0.0 if self.until is None else max(0.0, self.until - now)
 
     def over(self, now: float) -> bool:
-        """Whether it had a TTL, which has passed."""
+        """Whether it had a TTL that has expired."""
         return self.until is not None and now >= self.until
 
 
 DOUBTFUL: Final = Freshness(float("-inf"))
-"""The freshness of a list that may have changed, or is not known."""
+"""The freshness of a list that may have changed, or is unknown."""
 
 NOT_LISTED: Final = Freshness(float("-inf"), public=True)
 """The freshness of a list that was never fetched: it adds nothing private, and may come at any moment."""
@@ -44,6 +44,6 @@ def stated(hints: Hints, asked: float) -> Freshness:
 
 
 def hints_of(parts: Collection[Freshness], now: float) -> Hints:
-    """The caching hints of a list that is merged from several."""
+    """The caching hints of a list merged from several."""
     left = min((part.left(now) for part in parts), default=0.0)
     return Hints(left, bool(parts) and all(part.public for part in parts))

@@ -1,7 +1,8 @@
 """Join the instructions of several servers within a budget, so that hosts which cut long texts lose no server.
 
-A directory always comes first, which names the servers within 512 characters, those that tell nothing too; then each
-server has a fair share of the rest: what one does not need, others get. What is cut is a resource of the gateway's own.
+A directory comes first, which names all servers, also those without instructions, within 512 characters. Then each
+server gets a fair share of the rest; a share that one does not need goes to others. The full text is a resource of the
+gateway's own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class JoinedInstructions(NamedTuple):
 
     shown: str | None
     whole: str | None = None
-    """The full directory and all of them, where what is shown is cut."""
+    """The full directory and all instructions, if the shown text is cut."""
 
 
 def joined_instructions(
@@ -67,7 +68,7 @@ def _section(name: str, text: str) -> str:
 
 
 def _line(servers: Sequence[str], count: int) -> str:
-    """Names the first `count` servers, and counts the others."""
+    """Names the first `count` servers, and says how many more there are."""
     others = f" and {len(servers) - count} more" if count < len(servers) else ""
     return f"Servers behind this gateway: {', '.join(servers[:count])}{others}."
 

@@ -1,7 +1,7 @@
 """Judge JSON values by JSON Schema 2020-12 (core and validation), in a bounded number of steps.
 
-Refuses to judge, by raising Unjudged, where a schema is malformed, says something that is not understood here, or takes
-too long: servers choose the schemas, and "valid" has to be true. `format` and other annotations are no constraints.
+Raises Unjudged for a schema that is malformed, uses a keyword that is not supported here, or takes too long: servers
+choose the schemas, and "valid" must be true. `format` and other annotations are no constraints.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from urllib.parse import unquote
 import msgspec
 
 MAX_STEPS: Final = 2000
-"""Steps of one judgement: a schema that is held against a value is one, and more where it is large."""
+"""Steps of one judgement: each schema applied to a value is one, or more if it is large."""
 STEP_SIZE: Final = 64
-"""Entries of a schema, or of values that are compared, that make one step more."""
+"""Entries of a schema, or of values compared, that count as a further step."""
 PATTERN_STEPS: Final = 20
-"""Steps of a pattern, and one more for so many pairs of its characters and those of a text as PATTERN_SIZE."""
+"""Steps of matching a pattern, and one more for each PATTERN_SIZE pairs of its characters and the text's."""
 PATTERN_SIZE: Final = 1024
 MAX_PATTERN: Final = 1000
 """Characters of a pattern."""
 MAX_DEPTH: Final = 64
 """Schemas within each other on the way to a value."""
 MAX_PHRASE: Final = 300
-"""Characters of what is said to be wrong."""
+"""Characters of a flaw's description."""
 
 _UNJUDGED: Final = frozenset(
     {
@@ -44,11 +44,11 @@ _LINES: Final = str.maketrans("", "", "\n\t")
 
 
 class Unjudged(Exception):
-    """It cannot be said whether a value is valid. The text says why: a phrase about the schema."""
+    """The validity of a value cannot be determined. The text is a phrase about the schema that says why."""
 
 
 class _Keywords(msgspec.Struct, rename="camel"):
-    """The keywords of a schema that constrain values, in their shapes; those that it does not have are None."""
+    """A schema's keywords that constrain values; None for those that it does not have."""
 
     enum: list[Any] | None = None
     const: Any = msgspec.UNSET
@@ -89,10 +89,7 @@ class _Keywords(msgspec.Struct, rename="camel"):
 
 
 def value_flaw(schema: object, value: object, root: object) -> str | None:
-    """What is wrong with a value, as a phrase; None where it is valid. `root` is what references are into.
-
-    Raises Unjudged.
-    """
+    """The flaw of a value, as a phrase; None if it is valid. `root` resolves references. Raises Unjudged."""
     try:
         found = _Judgement(root).flaw(schema, value, 0)
     except RecursionError as error:
@@ -230,7 +227,7 @@ class _Judgement:
 
 
 def _entries(schema: Mapping[str, Any]) -> int:
-    """What is looked at one by one of a schema, without the schemas in it."""
+    """The number of entries of a schema that are examined, without the schemas in it."""
     sizes = (len(value) for value in schema.values() if isinstance(value, list | dict))
     dependent = schema.get("dependentRequired")
     lists = dependent.values() if isinstance(dependent, dict) else ()
@@ -238,7 +235,7 @@ def _entries(schema: Mapping[str, Any]) -> int:
 
 
 def _size(value: object) -> int:
-    """What is looked at one by one to compare a value with another."""
+    """The number of entries of a value that a comparison examines."""
     match value:
         case list():
             return 1 + sum(map(_size, value))
@@ -293,7 +290,7 @@ def _of_size(size: int, least: int | None, most: int | None, unit: str) -> Itera
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """As ECMA 262 has it, in linear time. Raises Unjudged where RE2 might say something else."""
+    """Whether a pattern of ECMA 262 matches, in linear time. Raises Unjudged if RE2 might decide otherwise."""
     import re2
 
     options = re2.Options()
@@ -329,7 +326,7 @@ _IS_A: Final[Mapping[str, Callable[[object], bool]]] = {
 
 
 def _equals(one: Any, other: Any) -> bool:
-    """As JSON has it: 1 is 1.0 and is not true."""
+    """JSON equality: 1 equals 1.0 and does not equal true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):

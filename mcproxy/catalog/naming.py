@@ -26,15 +26,15 @@ from mcproxy.settings.endpoints import Endpoint, key_of
 
 SEPARATOR: Final = "__"
 GATEWAY: Final = ""
-"""Stands in place of an upstream's name where an entry is the gateway's own; no upstream is called so."""
+"""Stands for an upstream's name if an entry is the gateway's own; no upstream has this name."""
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_DIGITS: Final = 8
 MAX_NAME: Final = 64
-"""Characters of the gateway's own names, of which none is longer."""
+"""The most characters of the gateway's own names."""
 _UI: Final = "ui://"
 
 Permits = Callable[[Kind, str, Raw | None], bool]
-"""Whether the caller may use an entry, by its own name; a tool's entry, where there is one, has its annotations."""
+"""Whether the caller may use an entry, by its own name; a tool's entry, if there is one, holds its annotations."""
 
 
 def to_all(kind: Kind, own: str, entry: Raw | None) -> bool:
@@ -44,26 +44,26 @@ def to_all(kind: Kind, own: str, entry: Raw | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """One upstream's names at one endpoint. Without a prefix they pass as they are."""
+    """One upstream's names at one endpoint. Without a prefix they pass unchanged."""
 
     spec: UpstreamSettings
     prefix: str
     slug: str
-    """The namespace of its URIs: the prefix, or for a bare upstream one that escapes what others would claim."""
+    """The namespace of its URIs: the prefix; for a bare upstream, one that escapes what others would claim."""
     others: frozenset[str]
     """The prefixes of the endpoint's other upstreams, in use or not: a bare upstream's names keep out of them."""
     max_name_length: int
     endpoint: Endpoint | None = None
     """The endpoint's selection of its entries; None for all."""
     permits: Permits = to_all
-    """Which of its entries the caller may use."""
+    """The test for entries that the caller may use."""
     passes_all: bool = False
     """Whether messages of extensions that the gateway does not know pass: it is alone at its endpoint, and callers may
     use all of it. Such a message may do anything, and no rule can speak of it."""
     upstream: str = field(init=False, compare=False)
     """Its name."""
     takes_credentials: bool = field(init=False, compare=False)
-    """Whether it is called with its callers' own."""
+    """Whether it is called with callers' own credentials."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "upstream", self.spec.name)
@@ -71,24 +71,24 @@ class Space:
 
     @property
     def transparent(self) -> bool:
-        """Whether every URI passes as it is."""
+        """Whether every URI passes unchanged."""
         return not self.slug
 
     def expose_name(self, name: str) -> str | None:
-        """The name that callers use, or None where it would pass for another upstream's."""
+        """The name for callers; None if it could be taken for another upstream's."""
         if self.prefix:
             return _fitted(f"{self.prefix}{SEPARATOR}{name}", self.max_name_length)
         head, separator, _ = name.partition(SEPARATOR)
         return None if separator and head in self.others else name
 
     def may_own_name(self, exposed: str) -> bool:
-        """Whether an exposed name that is in no table could be of this upstream, as far as its look goes."""
+        """Whether an exposed name that is in no table could be this upstream's, judged by its form."""
         if self.prefix:
             return exposed.startswith(f"{self.prefix}{SEPARATOR}")
         return exposed.partition(SEPARATOR)[0] not in self.others
 
     def expose_uri(self, uri: str) -> str:
-        """The URI, or RFC 6570 template, that callers use. `Layout.locate` finds the own one again, byte for byte."""
+        """The URI, or RFC 6570 template, for callers. `Layout.locate` reverses it byte for byte."""
         if not self.slug or (not self.prefix and not self._collides(uri)):
             return uri
         if uri.startswith(_UI):
@@ -108,7 +108,7 @@ class Space:
         return self.endpoint is None or admits(NameFilter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
 
     def obstacle(self, kind: Kind, own: str) -> str | None:
-        """The setting that hides an entry at this endpoint; None where none does."""
+        """The setting that hides an entry at this endpoint; None if none does."""
         if self.offers(kind, own):
             return None
         filter, as_uri, section = self._filter(kind), kind in URI_KINDS, f"{self.upstream}: {kind.capability}"
@@ -134,7 +134,7 @@ class Space:
                 return self.spec.resources
 
     def _collides(self, uri: str) -> bool:
-        """Whether a bare URI, or what a bare template can expand to, would be read as of some namespace."""
+        """Whether a bare URI, or an expansion of a bare template, would be taken for one of a namespace."""
         literal, brace, _ = uri.lower().partition("{")
         claimed = (start for slug in (*self.others, self.slug) for start in (f"{slug}+", f"{_UI}{slug}/"))
         if brace:
@@ -149,14 +149,14 @@ _OWN_SPACE: Final = Space(UpstreamSettings(name=GATEWAY, prefix=""), "", "", fro
 
 @dataclass(frozen=True)
 class Layout:
-    """What one endpoint shows: upstreams in the order of the configuration, each with its names there."""
+    """The content of one endpoint: upstreams in the order of the configuration, each with its names there."""
 
     endpoint: str
     spaces: tuple[Space, ...]
     roles: tuple[str, ...] = ()
-    """Roles of which a caller needs one to see the endpoint; every caller sees it where there are none."""
+    """Roles of which a caller needs one to see the endpoint; if empty, every caller sees it."""
     search: Endpoint | None = None
-    """The endpoint's settings, where its tools are found by search and not listed."""
+    """The endpoint's settings, if its tools are found by search and not listed."""
 
     def restricted(self, permits: Mapping[str, Permits], wholly: Collection[str] = ()) -> Layout:
         """The layout for callers who may use only the upstreams named, and of them what `permits` says.
@@ -189,7 +189,7 @@ class Layout:
         return self._by_upstream[upstream]
 
     def shows(self, upstream: str) -> bool:
-        """Whether any of that upstream is in this endpoint."""
+        """Whether the endpoint shows anything of that upstream."""
         return upstream in self._by_upstream
 
     @cached_property
@@ -206,7 +206,7 @@ class Layout:
 
 
 class Renamed(msgspec.Struct, frozen=True):
-    """A name that callers see otherwise than `{prefix}__{name}`."""
+    """A name that is shown otherwise than `{prefix}__{name}`."""
 
     upstream: str
     kind: Kind
@@ -215,7 +215,7 @@ class Renamed(msgspec.Struct, frozen=True):
 
 
 class RefusedEntry(msgspec.Struct, frozen=True):
-    """An entry that callers do not see, and why: a phrase."""
+    """An entry that is not shown to callers, and a phrase with the reason."""
 
     upstream: str
     kind: Kind
@@ -224,7 +224,7 @@ class RefusedEntry(msgspec.Struct, frozen=True):
 
 
 class NameTable(msgspec.Struct, frozen=True):
-    """The names of one kind of entry of one upstream: as callers see them, and those that nobody sees."""
+    """The names of one upstream's entries of one kind: those that callers see, and those that are refused."""
 
     exposed: dict[str, str]
     """By the upstream's own name."""
@@ -258,7 +258,7 @@ def layouts(
 
 
 def _passing(layout: Layout) -> Layout:
-    """The layout; where one upstream is alone there, and all of it is shown as it is, it passes everything."""
+    """The layout; an upstream that is alone there, and shown whole and unchanged, passes everything."""
     if len(layout.spaces) != 1 or layout.search is not None or not _shows_everything(layout.spaces[0]):
         return layout
     return replace(layout, spaces=(replace(layout.spaces[0], passes_all=True),))
@@ -342,7 +342,7 @@ def _fitted(name: str, limit: int) -> str:
 
 
 def _parted(uri: str) -> tuple[str | None, str]:
-    """The namespace that an exposed URI begins with, if it does with any, and what follows."""
+    """The namespace that an exposed URI begins with, if any, and the rest."""
     if uri[: len(_UI)].lower() == _UI:
         slug, _, rest = uri[len(_UI) :].partition("/")
         return slug.lower(), _UI + rest
@@ -351,7 +351,7 @@ def _parted(uri: str) -> tuple[str | None, str]:
 
 
 def _free_slug(name: str, taken: frozenset[str]) -> str:
-    """A namespace for a bare upstream: of its name, not a prefix, and no registered scheme."""
+    """A namespace for a bare upstream, made of its name: not a prefix, and no registered scheme."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     slug = f"{slug}-bare" if slug[:1].isalpha() else f"x{slug}-bare"
     while slug in taken:

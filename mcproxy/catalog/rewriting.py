@@ -1,7 +1,7 @@
 """Rewrite the URIs and task ids in an upstream's results to those that callers use; every other byte passes (R32).
 
-Walks raw JSON one level at a time along the places where the specification puts them (R27). What is not shaped as it
-says passes as it is: judging an upstream's messages is the client's affair.
+Walks raw JSON one level at a time along the places where the specification puts them (R27). Values of another shape
+pass unchanged: clients judge an upstream's messages.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
 
 Rename = Callable[[str], str]
 Edit = Callable[[Raw], Raw]
-"""Returns the very value that it was given where there is nothing to change."""
+"""Returns the same object if there is nothing to change."""
 Edits = Mapping[str, Edit]
-"""Of the members of an object, by their keys."""
+"""Edits for the members of an object, by key."""
 
 _HINT: Final = b"resource"
 """It is part of every key and type that says where a URI is, but for the contents of resources themselves."""
@@ -34,7 +34,7 @@ _PRIVATE: Final = raw("private")
 _TRUE: Final = raw(True)
 
 MAX_ITEMS: Final = 10_000
-"""Items of an array that are looked at; a longer array passes as it is."""
+"""Items of an array that are examined; a longer array passes unchanged."""
 
 
 class _TypedItem(msgspec.Struct):
@@ -47,7 +47,7 @@ _objects = msgspec.json.Decoder(list[Params])
 
 
 class Rewriter:
-    """Puts what one upstream sends into the names of one endpoint."""
+    """Rewrites an upstream's messages to the names of one endpoint."""
 
     def __init__(self, rename: Rename) -> None:
         uri = _text(rename)
@@ -79,7 +79,7 @@ class Rewriter:
         self._files = files
 
     def outcome(self, shape: Shape, outcome: Outcome) -> Outcome:
-        """`outcome` in the names of the endpoint; an upstream's error is its own, and passes."""
+        """`outcome` in the names of the endpoint; an upstream's error passes unchanged."""
         if isinstance(outcome, Complete):
             edits, result, found = self._shapes[shape], outcome.result, outcome.findings
             renamed = _changes(edits, result) if found is None else self._remembered(edits, result, found)
@@ -87,7 +87,7 @@ class Rewriter:
         return self._input_required(outcome) if isinstance(outcome, InputRequired) else outcome
 
     def _remembered(self, edits: Edits, result: Params, found: ResultFindings) -> Params:
-        """The members that are others: a look-up, where they were found before."""
+        """The members that change: a look-up, if they were found before."""
         if found.renamed_by is not self:
             found.renamed_by, found.renamed = self, _changes(edits, result)
         return found.renamed
@@ -97,7 +97,7 @@ class Rewriter:
         return _changed(self._shapes[shape], result)
 
     def request(self, request: InputRequest) -> InputRequest:
-        """What an upstream asks of the client: the messages of sampling hold content."""
+        """An upstream's request to the client: messages of sampling hold content."""
         return InputRequest(request.method, self.params(request.params))
 
     def params(self, params: Params) -> Params:
@@ -122,7 +122,7 @@ class Rewriter:
 
 
 class TaskRewriter:
-    """Puts the ids of one upstream's tasks into the names of one client."""
+    """Rewrites the ids of one upstream's tasks to those of one client."""
 
     def __init__(self, rename: Rename) -> None:
         id = _text(rename)
@@ -147,7 +147,7 @@ class TaskRewriter:
         return _changed(self._task, task)
 
     def related(self, message: Params) -> Params:
-        """What belongs to a task: a final result, or the params of a message that comes before it."""
+        """A message of a task: a final result, or the params of a message before it."""
         return _changed(self._related, message)
 
 
@@ -229,7 +229,7 @@ def _members(edits: Edits) -> Edit:
 
 
 def _typed(edits: Edits) -> Edit:
-    """Edits an object as its member `type` says, and none of an unknown type."""
+    """Edits an object according to its member `type`; leaves an unknown type unchanged."""
 
     def edit(value: Raw) -> Raw:
         if not _opens(value, b"{"):
@@ -261,7 +261,7 @@ def _each(edit: Edit) -> Edit:
 
 
 def _each_typed(edits: Edits) -> Edit:
-    """Edits every item of an array as its member `type` says; of a long array all types are read first, in one go."""
+    """Edits every item of an array by its member `type`; of a long array all types are read first, in one pass."""
     each = _each(_typed(edits))
     return lambda value: each(value) if len(value) <= LONG or _may_have_types(value, edits) else value
 

@@ -1,7 +1,7 @@
 """Read what the skills extension lists (SEP-2640): which files a skill has, and which of them a caller may read.
 
-A skill is shown whole or not at all: its list of files is complete by the extension's own rule, so that a caller who
-may not read one of them is not told of the skill. Rewrites no URI (`rewriting`) and checks no digest: hosts do.
+A skill is shown whole or not at all: its list of files is complete by the extension's own rule, so a caller who may not
+read one of them is not shown the skill. `rewriting` rewrites its URIs; hosts check its digests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MayRead = Callable[[str], bool]
 
 
 class InvalidSkill(Exception):
-    """An entry whose files cannot be told; the text is a phrase that says why."""
+    """An entry whose files cannot be determined; the text is a phrase with the reason."""
 
 
 class _SkillFile(msgspec.Struct):
@@ -60,7 +60,7 @@ def files_of(skill: Raw) -> tuple[str, ...]:
 
 
 def withheld_files(refused: Iterable[Raw], approved: Iterable[Raw]) -> frozenset[str]:
-    """The files of skills that are not approved, but for those that approved ones have too: each reading of a URI."""
+    """The files of unapproved skills that no approved skill has too: each reading of a URI."""
     return frozenset(_readings(refused) - _readings(approved))
 
 
@@ -69,7 +69,7 @@ def _readings(skills: Iterable[Raw]) -> set[str]:
 
 
 def is_readable(skill: Raw, may_read: MayRead) -> bool:
-    """Whether a caller may read all files of a skill; False where they cannot be told."""
+    """Whether a caller may read all files of a skill; False if these are unknown."""
     try:
         return all(map(may_read, files_of(skill)))
     except InvalidSkill:
@@ -77,7 +77,7 @@ def is_readable(skill: Raw, may_read: MayRead) -> bool:
 
 
 def readable_children(result: Params, may_read: MayRead) -> Params:
-    """A result of `resources/directory/read` with those entries alone that the caller may read."""
+    """A result of `resources/directory/read` without the entries that the caller may not read."""
     try:
         children = _entries.decode(result.get(_FILES, b""))
     except (msgspec.MsgspecError, RecursionError):
@@ -95,7 +95,7 @@ def _is_readable_child(child: Raw, may_read: MayRead) -> bool:
 
 
 def joined_settings(settings: Sequence[Params]) -> Params:
-    """The extension's settings for several servers with skills: a directory can be read where all of them let it."""
+    """The extension's settings for several servers with skills: directories can be read if all servers allow it."""
     first = settings[0]
     if first.get(DIRECTORY_READ) == _TRUE and not all(each.get(DIRECTORY_READ) == _TRUE for each in settings):
         return {key: value for key, value in first.items() if key != DIRECTORY_READ}

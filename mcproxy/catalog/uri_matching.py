@@ -32,7 +32,7 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/?#]*))?(.*)", re.D
 _USUAL: Final = re.compile(
     r"([a-z][a-z0-9+.-]*)://([a-z0-9_-]+(?:\.[a-z0-9_-]+)*)?((?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.~!$&'()*+,=:@{}-]+)+)"
 )
-"""URIs with one reading as text, and one as a path: most are."""
+"""URIs with one reading as text, and one as a path, as most are."""
 
 _WEB_SCHEMES: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
 """Schemes whose authority is a host in every server."""
@@ -76,7 +76,7 @@ _GLOB_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!//)(.*)", re.DOT
 
 
 class _Unreadable(Exception):
-    """Why the readings of a URI cannot all be told: a phrase that goes on from `the URI`."""
+    """The readings of a URI cannot all be determined. The text is a phrase that continues `the URI`."""
 
 
 class _Parts(NamedTuple):
@@ -98,12 +98,12 @@ class _State(NamedTuple):
 
 
 def readings(uri: str) -> tuple[str, ...]:
-    """Each reading of `uri`, for the matchers of globs; none where it is unreadable."""
+    """Each reading of `uri`, for the matchers of globs; none if it is unreadable."""
     return _read(uri)[0] if len(uri) <= MAX_URI else ()
 
 
 def uri_flaw(uri: str) -> str | None:
-    """Why a URI is refused to every caller, as a phrase that goes on from `the URI`; None where it is readable."""
+    """Why a URI is refused to every caller, as a phrase that continues `the URI`; None if it is readable."""
     if len(uri) > MAX_URI:
         return f"has more than {MAX_URI} characters"
     if _USUAL.fullmatch(uri):
@@ -113,7 +113,7 @@ def uri_flaw(uri: str) -> str | None:
 
 @lru_cache(1024)
 def matcher(globs: tuple[str, ...]) -> Callable[[str], object]:
-    """Called with a reading, says whether one of `globs` matches it."""
+    """A function that returns whether one of `globs` matches a reading."""
     return re.compile("|".join(map(pattern, globs)) or "(?!)").match
 
 
@@ -130,7 +130,7 @@ def pattern(glob: str) -> str:
 
 @lru_cache(4)  # a URI is asked about several times in a row; each entry is at most MAX_URI * MAX_READINGS
 def _read(uri: str) -> tuple[tuple[str, ...], str | None]:
-    """The readings, and why there are none."""
+    """The readings, and the reason if there are none."""
     usual = _USUAL.fullmatch(uri)
     if usual is not None:
         scheme, authority, path = usual[1], usual[2] or "", usual[3]
@@ -163,7 +163,7 @@ def _readings(uri: str) -> dict[str, None]:
 
 
 def _as_text(parts: _Parts) -> Iterator[str]:
-    """The readings in which the authority is one."""
+    """The readings in which the authority is an authority."""
     path, tail = parts.path, parts.tail
     starts = [_State(path, tail), _State(path + tail, "")]
     if parts.authority is not None and not path:
@@ -298,7 +298,7 @@ def _names(authority: str) -> list[str]:
 
 
 def _host(scheme: str, authority: str) -> str:
-    """An authority in lower case, without a port that goes without saying."""
+    """An authority in lower case, without the scheme's default port."""
     user, at, host = authority.rpartition("@")
     return f"{user}{at}{host.lower()}".removesuffix(":").removesuffix(_PORTS.get(scheme, ":")).removesuffix(".")
 

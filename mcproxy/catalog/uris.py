@@ -16,10 +16,10 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/?#]*))?(.*)", re.D
 _SPELT_SO: Final = re.compile(
     r"[a-z][a-z0-9+.-]*:(?://[a-z0-9_.~:\[\]@!$&'()*+,;=-]*/|(?!//))[A-Za-z0-9_.~:/?#\[\]@!$&'()*+,;=-]*"
 )
-"""URIs in their canonical spelling: most are."""
+"""Matches URIs in canonical spelling, as most are."""
 _PERCENT: Final = re.compile(r"%[0-9a-fA-F]{2}")
 _KEPT: Final = "%:/?#[]@!$&'()*+,;=~"
-"""What RFC 3986 reserves, and what is encoded already."""
+"""Characters that RFC 3986 reserves, and those that are encoded already."""
 MAX_URI: Final = 8192
 """Characters of a URI that callers may use, and that an upstream may list. A longer one is refused unread."""
 MAX_PARTS: Final = 128
@@ -55,12 +55,12 @@ def _host_lowered(authority: str) -> str:
 
 
 def has_many_parts(uri: str) -> bool:
-    """Whether a URI has more parts than `wholes` looks at."""
+    """Whether a URI has more parts than `wholes` examines."""
     return len(uri) > MAX_PARTS and len(_PART.findall(uri)) > MAX_PARTS
 
 
 def wholes(uri: str) -> Iterator[str]:
-    """`uri`, and each resource that it may be a sub-resource of: all that it begins with, up to a `/`, `?` or `#`."""
+    """`uri`, and each resource that it may be a sub-resource of: its prefixes up to a `/`, `?` or `#`."""
     yield uri
     for part in islice(_PART.finditer(uri), MAX_PARTS):
         yield uri[: part.start()]

@@ -20,7 +20,7 @@ class TaskCancelScope(msgspec.Struct, eq=False):
     _cancelled: bool = False
 
     def cancel(self) -> None:
-        """Idempotent, and without effect outside the scope."""
+        """Idempotent; has no effect outside the scope."""
         if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
@@ -35,5 +35,5 @@ class TaskCancelScope(msgspec.Struct, eq=False):
     ) -> bool:
         task, self._task = self._task, None
         assert task is not None
-        # Where the task itself was cancelled as well, that cancellation goes on.
+        # If the task itself was cancelled too, that cancellation goes on.
         return self._cancelled and task.uncancel() == 0 and kind is asyncio.CancelledError

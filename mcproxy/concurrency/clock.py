@@ -7,4 +7,4 @@ from collections.abc import Awaitable, Callable
 Sleep = Callable[[float], Awaitable[None]]
 """Waits for so many seconds."""
 Clock = Callable[[], float]
-"""Seconds that only go forward, from any start."""
+"""Monotonic seconds, from any start."""

@@ -16,11 +16,11 @@ class Waiter(Protocol):
     """Compared and hashed by identity."""
 
     def expired(self) -> None:
-        """Its deadline has passed. Called once."""
+        """Called once, when its deadline has passed."""
 
 
 class Deadlines:
-    """Deadlines of `seconds` each, from when a waiter is added. To be made while a loop of asyncio runs."""
+    """Deadlines of `seconds` each, from when a waiter is added. Make it while an asyncio loop runs."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -28,7 +28,7 @@ class Deadlines:
         # Kept, since asking for it is a system call before Python 3.12.
         self._loop = asyncio.get_running_loop()
         self._started: dict[Waiter, float] = {}
-        """When each waiter was added, by the clock of the loop, oldest first."""
+        """The time at which each waiter was added, by the clock of the loop, oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 

@@ -1,6 +1,6 @@
-"""How soon repeated work on a key may begin again: at once after a calm, ever later while one follows on the other.
+"""How soon repeated work on a key may begin again: at once after a quiet time, after growing pauses while it recurs.
 
-Sans-I/O: the time comes in, in seconds. `concurrency.coalescer` does such work.
+Sans-I/O: the time is an argument, in seconds. `concurrency.coalescer` does such work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Begun(NamedTuple):
 
 
 class Pace(Generic[K]):
-    """The pause from one beginning to the next is `first` seconds, doubles up to `longest`, and ends with a calm."""
+    """The pause between two beginnings: `first` seconds, doubled up to `longest`, reset by a quiet time."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -25,7 +25,7 @@ class Pace(Generic[K]):
         self._begun: dict[K, _Begun] = {}
 
     def wait(self, key: K, now: float) -> float:
-        """Seconds until work on `key` may begin again; none where it may now."""
+        """Seconds until work on `key` may begin again; 0 if it may now."""
         begun = self._begun.get(key)
         return 0.0 if begun is None else max(0.0, begun.at + begun.pause - now)
 
@@ -37,5 +37,5 @@ class Pace(Generic[K]):
         self._begun[key] = _Begun(now, pause)
 
     def forget(self, key: K) -> None:
-        """As if there had been no work on `key`."""
+        """Resets the pause of `key`."""
         self._begun.pop(key, None)

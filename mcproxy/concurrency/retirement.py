@@ -11,10 +11,10 @@ from mcproxy.concurrency.wakeup import Wakeup
 
 
 class Retirable(Protocol):
-    """What is closed at once, or with the last call that uses it."""
+    """An object that is closed at once, or with the last call that uses it."""
 
     async def retire(self) -> None:
-        """Closes as soon as nothing uses it, and does not wait for that."""
+        """Closes once nothing uses it; does not wait for that."""
 
     async def aclose(self) -> None:
         """Closes now. Idempotent."""
@@ -33,7 +33,7 @@ class Retirement:
         self._wanted.notify_all()
 
     async def run(self, in_use: Callable[[], Iterable[Retirable]]) -> None:
-        """Retires what it is given until cancelled; closes all that is left then, and what is `in_use`."""
+        """Retires what it is given until cancelled; then closes the rest, and what is `in_use`."""
         try:
             while True:
                 while self._replaced:

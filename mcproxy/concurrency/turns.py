@@ -1,4 +1,4 @@
-"""Long work in steps, between which other tasks have their turn: a generator that yields after each step."""
+"""Long work in steps, between which other tasks get a turn: a generator that yields after each step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import anyio
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Yields after each step; what it returns is what the work comes to."""
+"""Yields after each step; returns the result of the work."""
 
 
 async def in_turns(steps: Steps[T]) -> T:
-    """What the work comes to. Cancelled between two steps, it is not carried on."""
+    """The result of the work. If cancelled between two steps, the rest is not done."""
     while True:
         try:
             next(steps)

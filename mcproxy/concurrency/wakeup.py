@@ -16,6 +16,6 @@ class Wakeup:
         await self._event.wait()
 
     def notify_all(self) -> None:
-        """Wakes all who wait now. Never blocks."""
+        """Wakes all tasks that wait now. Never blocks."""
         event, self._event = self._event, anyio.Event()
         event.set()

@@ -1,6 +1,6 @@
 """The caching hints of a result, `ttlMs` and `cacheScope` (2026-07-28, server/utilities/caching): read and repaired.
 
-A peer may have written anything there: what makes no sense counts as the least. Keeps nothing, and knows no clock.
+A peer may send anything there: invalid values count as the most restrictive. Keeps nothing, and knows no clock.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PUBLIC, _PRIVATE = raw("public"), raw("private")
 _SCOPES: Final = (_PUBLIC, _PRIVATE)
 
 _DIGITS: Final = 11
-"""Of `ttlMs` up to LONGEST_TTL."""
+"""The digits of a `ttlMs` up to LONGEST_TTL."""
 
 LONGEST_TTL: Final = 365 * 86400.0
-"""Seconds; a longer TTL is cut to this."""
+"""Seconds that a longer TTL is cut to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """`ttl` is in seconds, None where nothing is said. What does not say that it is public is private."""
+    """`ttl` is in seconds, None if absent. A result that is not marked public is private."""
 
     ttl: float | None = None
     public: bool = False
@@ -37,11 +37,11 @@ class Hints:
 _number = msgspec.json.Decoder(float)
 
 UNSAID: Final = Hints()
-"""The hints of a result that has none."""
+"""The hints of a result without any."""
 
 
 def least(pages: Iterable[Hints]) -> Hints:
-    """The hints of a list that came in pages: the shortest TTL, and private if one page is."""
+    """The hints of a list in several pages: the shortest TTL, and private if one page is."""
     pages = tuple(pages)
     ttls = [page.ttl for page in pages if page.ttl is not None]
     said = bool(pages) and len(ttls) == len(pages)
@@ -49,15 +49,15 @@ def least(pages: Iterable[Hints]) -> Hints:
 
 
 def read_hints(result: Params) -> Hints:
-    """The hints of a result. A TTL that makes no sense counts as 0, as the negative does."""
+    """The hints of a result. An invalid or negative TTL counts as 0."""
     public = SCOPE in result and parse_text(result[SCOPE]) == "public"
     return Hints(_seconds(result[TTL]) if TTL in result else None, public)
 
 
 def repaired_hints(result: Params) -> Params:
-    """The hints of a result, where they are not as the schema has them: `ttlMs` a count, `cacheScope` one of two words.
+    """The hints of a result that violate the schema, repaired: `ttlMs` a count, `cacheScope` one of two words.
 
-    What makes no sense is what clients may do least with: not kept at all, and not shared.
+    Invalid ones become the most restrictive: not cached at all, and not shared.
     """
     changes: Params = {}
     ttl, scope = result.get(TTL), result.get(SCOPE)

@@ -42,24 +42,24 @@ _TRUE: Final = Raw(b"true")
 
 
 def unknown_extensions(capabilities: Params) -> frozenset[str]:
-    """The extensions that a peer declares and the gateway does not know: their messages can only pass as they are."""
+    """Extensions that a peer declares and the gateway does not know: their messages can only pass unchanged."""
     return frozenset(extensions(capabilities).keys() - KNOWN_EXTENSIONS)
 
 
 def is_of_extension(method: str) -> bool:
-    """Whether a message may be that of an extension which the gateway does not know: no other has the name."""
+    """Whether a message may belong to an unknown extension: the name is no other's."""
     return method not in _KNOWN_MESSAGES and 0 < len(method) <= MAX_METHOD
 
 
 def lists(capabilities: Params, kind: Kind) -> bool:
-    """Whether a server has that list."""
+    """Whether a server offers that list."""
     if kind.extension is None:
         return kind.capability in capabilities
     return extension_settings(capabilities, kind.extension) is not None
 
 
 def lacks(capabilities: Params, row: Method) -> str | None:
-    """The capability or extension that a method needs and a server does not offer; None where it offers all."""
+    """The capability or extension that a method needs and a server lacks; None if it lacks none."""
     if row.capability is not None and row.capability not in capabilities:
         return row.capability
     if row.extension is None:
@@ -73,12 +73,12 @@ def lacks(capabilities: Params, row: Method) -> str | None:
 
 
 def tells_changes(capabilities: Params, capability: str) -> bool:
-    """Whether it notifies of changes of the list of `tools`, `resources` or `prompts`."""
+    """Whether a server notifies of changes of the list of `tools`, `resources` or `prompts`."""
     return _said(capabilities, capability, "listChanged")
 
 
 def reports_updates(capabilities: Params) -> bool:
-    """Whether it offers subscriptions to resources (resources, Capabilities)."""
+    """Whether a server offers subscriptions to resources (resources, Capabilities)."""
     return _said(capabilities, "resources", "subscribe")
 
 

@@ -47,14 +47,14 @@ from mcproxy.protocol.methods import LOG_LEVELS
 META: Final = "_meta"
 
 SERVED_VERSIONS: Final = (*STATELESS_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
-"""All that an endpoint serves, newest first: what `supported` and `supportedVersions` name."""
+"""All versions that an endpoint serves, newest first: the value of `supported` and `supportedVersions`."""
 
 
 _TOKEN: Final = json_of(META_PROGRESS_TOKEN)
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What a client says of itself and of one request."""
+    """A client's description of itself and of one request."""
 
     version: str
     capabilities: Params = msgspec.field(default_factory=dict)
@@ -65,7 +65,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class InvalidEnvelope(Exception):
-    """A request that the specification says to refuse, and with what."""
+    """A request that the specification says to refuse, and the error to refuse it with."""
 
     def __init__(self, error: ErrorObject) -> None:
         super().__init__(error.message)
@@ -104,11 +104,11 @@ def read_envelope(data: bytes) -> tuple[Envelope, Raw | None]:
 
 
 LONGEST_REMEMBERED: Final = 2048
-"""Bytes of a `_meta` that is remembered with its meaning."""
+"""Bytes of a `_meta` whose meaning is remembered."""
 
 
 def says_version(params: Params) -> bool:
-    """Whether a message says its protocol version by itself, as every request has since 2026-07-28 (versioning)."""
+    """Whether a message names its own protocol version, as every request has since 2026-07-28 (versioning)."""
     if META not in params:
         return False
     return _names_version(bytes(params[META]))
@@ -120,19 +120,19 @@ def _names_version(meta: bytes) -> bool:
 
 
 def check_version(version: str) -> None:
-    """Raises InvalidEnvelope where no stateless revision of ours is asked for (versioning)."""
+    """Raises InvalidEnvelope unless one of our stateless revisions is requested (versioning)."""
     if version not in STATELESS_VERSIONS:
         data = {"supported": SERVED_VERSIONS, "requested": version}
         raise InvalidEnvelope(ErrorObject(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", raw(data)))
 
 
 def wrap(params: Params, envelope: Envelope) -> Params:
-    """`params` as a request carries them on the next hop, with `envelope` in their `_meta`."""
+    """`params` for the next hop, with `envelope` in their `_meta`."""
     return put_on(params, written(envelope), envelope.progress_token)
 
 
 def written(envelope: Envelope) -> bytes:
-    """As a JSON object, but for its token of progress."""
+    """The envelope as a JSON object, without its progress token."""
     members: dict[str, object] = {
         META_VERSION: envelope.version,
         META_CLIENT_CAPABILITIES: envelope.capabilities,
@@ -145,7 +145,7 @@ def written(envelope: Envelope) -> bytes:
 
 
 def put_on(params: Params, envelope: bytes, token: RequestId | None) -> Params:
-    """`params` with what was `written` in their `_meta`, the rest of it as it was, and a token of progress, if any."""
+    """`params` with the `written` members in their `_meta`, the rest of it unchanged, and a progress token, if any."""
     if token is not None:
         envelope = b"%b,%b:%b}" % (envelope[:-1], _TOKEN, json_of(token))
     if META in params:
@@ -176,7 +176,7 @@ def without_hop_meta(params: Params, meta: Params | None = None) -> Params:
 
 
 def server_meta(server: Mapping[str, object]) -> Raw:
-    """A `_meta` that says no more than which server gives a result, an Implementation object (basic, "_meta")."""
+    """A `_meta` that only names the server of a result, an Implementation object (basic, "_meta")."""
     return raw({META_SERVER_INFO: server})
 
 
@@ -223,7 +223,7 @@ def undressed(result: Params) -> Params:
 
 
 def untyped(result: Params) -> Params:
-    """Returns `result` of a handshake server without a member that stateless clients would take for its type."""
+    """Returns `result` of a handshake server without a member that stateless clients would read as its type."""
     if _TYPE not in result:
         return result
     return {key: value for key, value in result.items() if key != _TYPE}
@@ -281,7 +281,7 @@ def _parsed(key: str, data: bytes | Raw) -> Params:
 
 
 def _optional(members: Params, key: str) -> Raw | None:
-    """None for null as well."""
+    """The value; None for null as well."""
     value = members.get(key)
     return None if value is None or is_null(value) else value
 

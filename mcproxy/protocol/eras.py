@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Era(Enum):
-    """How a peer opens: with `initialize` and a session, or with everything in each request."""
+    """How a peer begins: with `initialize` and a session, or with everything in each request."""
 
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
@@ -42,16 +42,16 @@ HOP_META: Final = frozenset(
         META_PROGRESS_TOKEN,
     }
 )
-"""Keys of `_meta` that belong to one hop: taken off where a request enters, set afresh where it leaves."""
+"""Keys of `_meta` that belong to one hop: removed where a request enters, set anew where it leaves."""
 
 
 def negotiate(requested: str) -> str:
-    """The handshake version to answer `initialize` with: the one asked for, else our latest (lifecycle, 2025-11-25)."""
+    """The handshake version to answer `initialize` with: the requested one, else our latest (lifecycle, 2025-11-25)."""
     return requested if requested in HANDSHAKE_VERSIONS else LATEST_HANDSHAKE
 
 
 def has_batches(version: str) -> bool:
-    """JSON-RPC batches exist in 2025-03-26 alone."""
+    """Whether a version has JSON-RPC batches: only 2025-03-26 does."""
     return version == V2025_03_26
 
 

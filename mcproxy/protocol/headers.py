@@ -27,7 +27,7 @@ ANNOTATION: Final = "x-mcp-header"
 """The keyword of a tool's `inputSchema` that names the header of one parameter."""
 
 MAX_DIGITS: Final = 64
-"""Of an integer with an exponent that is written out: `1e999999999` would take a gigabyte."""
+"""Digits up to which an integer with an exponent is written out: `1e999999999` would take a gigabyte."""
 
 HeaderValues = Callable[[str], Sequence[str]]
 """The values of a header by its name in lower case, one for each time that it came."""
@@ -44,11 +44,11 @@ _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 
 
 class HeaderMismatch(Exception):
-    """A header that is missing, malformed, or says something else than the body."""
+    """A header that is missing or malformed, or contradicts the body."""
 
     @property
     def error(self) -> ErrorObject:
-        """The error that the client is answered with in place of a result."""
+        """The error that the client gets in place of a result."""
         return ErrorObject(HEADER_MISMATCH, f"Header mismatch: {self}")
 
 
@@ -66,7 +66,7 @@ class MirroredParameter(msgspec.Struct, frozen=True):
 
 
 def encode_value(text: str) -> str:
-    """`text` as a header value: as it is, or in Base64 where it would not arrive unchanged ("Value Encoding")."""
+    """`text` as a header value: unchanged, or in Base64 if it would not arrive unchanged ("Value Encoding")."""
     if text.isascii() and text.isprintable() and text.strip() == text != "" and text[0] != "=":
         return text  # as most are
     if _SAFE_VALUE.fullmatch(text) and not _SENTINEL.fullmatch(text):
@@ -75,7 +75,7 @@ def encode_value(text: str) -> str:
 
 
 def decode_value(value: str) -> str | None:
-    """What `value` stands for, or None where it is no valid value."""
+    """The text that `value` stands for; None if it is not valid."""
     if value.isascii() and value.isprintable() and not value.startswith(_SENTINEL_START):
         return value  # as most are
     if not _FIELD_VALUE.fullmatch(value):
@@ -95,7 +95,7 @@ def standard_headers(version: str, row: Method, params: Params) -> dict[str, str
 
 
 def subject_headers(row: Method, params: Params) -> dict[str, str]:
-    """Of these, the one that says what the request is about, if it has one: mostly that alone differs."""
+    """The header that names the request's subject, if it has one: often the only one that differs."""
     name = mirrored_name(row, params)
     return {} if name is None else {NAME: encode_value(name)}
 
@@ -148,20 +148,20 @@ def check_parameter_headers(fields: HeaderValues, mirrored: Iterable[MirroredPar
 
 
 def may_be_annotated(schema: bytes) -> bool:
-    """False where nothing in a schema, or in several, can be an annotation."""
+    """False if nothing in a schema, or in several, can be an annotation."""
     # Most schemas are not; reading each for every call would cost more than the call. JSON may escape any letter.
     return ANNOTATION.encode() in schema or b"\\u00" in schema
 
 
 def mirrored_name(row: Method, params: Params) -> str | None:
-    """What a request is about, where its method has that in a header too."""
+    """The subject of a request, if its method mirrors it in a header."""
     if row.subject_key is None or not row.names_subject:
         return None
     return parse_text(params.get(row.subject_key, b""))
 
 
 def _given(fields: HeaderValues, header: str) -> str | None:
-    """The value of a header. One given twice is refused: others may read the other."""
+    """The value of a header. A repeated one is refused, as others may read the other value."""
     values = fields(header.lower())
     if len(values) == 1:
         return values[0].strip(" \t")
@@ -192,12 +192,12 @@ def _equal_numbers(given: str | None, expected: str | None) -> bool:
 
 
 class _ArgumentObject:
-    """An object among the arguments: it, and those within it, are read once for all parameters."""
+    """An object among the arguments: parsed once, with those inside it, for all parameters."""
 
     __slots__ = ("_inner", "_members")
 
     def __init__(self, value: Raw | None) -> None:
-        """What is no object has no members."""
+        """A value that is no object has no members."""
         try:
             self._members: Params = {} if value is None else parse_object(value)
         except InvalidMessage:

@@ -35,7 +35,7 @@ Capabilities = Mapping[str, Mapping[str, Mapping[str, object]]]
 """A ClientCapabilities object: features by capability."""
 
 UNANSWERED: Final[Mapping[str, Raw]] = {"elicitation/create": Raw(b'{"action":"cancel"}')}
-"""The result that says there is no answer, for the requests that have one."""
+"""The result that means "no answer", for the requests that have one."""
 
 
 class _Elicited(msgspec.Struct):
@@ -92,12 +92,12 @@ def refusal_code(declared: Params, method: str) -> int:
 
 
 def merged(one: Capabilities, other: Capabilities) -> Capabilities:
-    """What either has: of a capability of both, the features of both; `other` wins where a feature is in both."""
+    """The union of two capabilities objects, feature by feature; `other` wins if both have a feature."""
     return {key: {**one.get(key, {}), **other.get(key, {})} for key in {**one, **other}}
 
 
 def named(capabilities: Capabilities) -> str:
-    """For a sentence: `elicitation.url, roots`."""
+    """Capabilities as part of a sentence: `elicitation.url, roots`."""
     return ", ".join(
         f"{key}.{feature}" if feature else key
         for key, features in capabilities.items()
@@ -106,7 +106,7 @@ def named(capabilities: Capabilities) -> str:
 
 
 def check_answer(method: str, answer: Raw) -> None:
-    """Raises InvalidMessage where `answer` is no result of an input request of `method`."""
+    """Raises InvalidMessage if `answer` is no valid result of an input request of `method`."""
     parse_object(answer)
     if method not in _answers:
         return

@@ -95,7 +95,7 @@ class Subject(Enum):
 
 
 class Answerer(Enum):
-    """Who answers a method."""
+    """The party that answers a method."""
 
     EDGE = "edge"
     """The transport that the client speaks to: the handshake and the session."""
@@ -126,7 +126,7 @@ class Shape(Enum):
 
 
 class Method(msgspec.Struct, frozen=True):
-    """One method of MCP, and all that the gateway has to know of it: a row of the table `METHODS`."""
+    """One method of MCP with all that the gateway needs to know about it: a row of the table `METHODS`."""
 
     name: str
     answerer: Answerer
@@ -160,7 +160,7 @@ class Method(msgspec.Struct, frozen=True):
     deferrable: bool = False
     """Whether it may be answered by a task, which gives the result later."""
     waits: bool = False
-    """Whether its answer comes when some other work is done, without a sign of life before."""
+    """Whether its answer may come late, once other work is done, with no progress before."""
     may_fail: bool = False
     """Whether its result may say that a tool failed (`isError`)."""
     per_link: bool = False
@@ -171,7 +171,7 @@ class Method(msgspec.Struct, frozen=True):
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
     known: bool = True
-    """Whether the method is in the table: only then may its name be a label of metrics (requirement R52)."""
+    """Whether the method is in the table: only then may its name be a metric label (requirement R52)."""
 
 
 _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
@@ -242,7 +242,7 @@ METHODS: Final[dict[str, Method]] = {
 
 
 def row_of(method: str) -> Method:
-    """The row of a request's method; one that is in no table may be of an extension that the gateway does not know."""
+    """The row of a request's method; a method without a row may belong to an unknown extension."""
     return METHODS.get(method) or Method(method, Answerer.UPSTREAM, may_ask=True, known=False)
 
 

@@ -1,7 +1,7 @@
-"""Content of results for clients of revisions that do not know all of it: what has no name there is said otherwise.
+"""Content of results for clients of older revisions: blocks that these do not have are said in blocks that they do.
 
-2024-11-05 has no audio; neither it nor 2025-03-26 has links to resources and structured content. Clients that check
-what they read refuse a whole result for one block of an unknown type. Reads results of tools and prompts alone.
+2024-11-05 has no audio; neither it nor 2025-03-26 has links to resources and structured content. Clients that validate
+refuse a whole result for one block of an unknown type. Reads results of tools and prompts alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import Shape
 
 MAX_ITEMS: Final = 10_000
-"""Blocks or messages of a result that are looked at; a longer list passes as it is."""
+"""Blocks or messages of a result that are examined; a longer list passes unchanged."""
 
 _MESSAGES: Final = "messages"
 
@@ -87,7 +87,7 @@ def _blocks(blocks: Raw, spellings: Mapping[str, Spelling]) -> Raw:
 
 
 def _each(items: Raw, spellings: Mapping[str, Spelling], respell: Callable[[Raw, int], Raw]) -> Raw:
-    """A list with each item respelled; the very value where none is."""
+    """A list with each item respelled; the same object if none changes."""
     if not any(may_hold(items, type.encode()) for type in spellings):
         return items
     try:
@@ -128,7 +128,7 @@ _SPELLINGS: Final[Mapping[str, Mapping[str, Spelling]]] = {
     V2024_11_05: {"audio": _audio_as_resource, "resource_link": _link_as_text},
     V2025_03_26: {"resource_link": _link_as_text},
 }
-"""How a revision says the types of blocks that it does not have."""
+"""How a revision spells the types of blocks that it does not have."""
 
 WITH_OLDER_CONTENT: Final = frozenset(_SPELLINGS)
 """The revisions that do not know all content."""

@@ -21,11 +21,11 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class EventTooLarge(Exception):
-    """An event grew over the decoder's limit, in bytes."""
+    """An event is larger than the decoder's limit in bytes."""
 
 
 class EventDecoder:
-    """Feeds on chunks cut anywhere. An event over `limit` bytes raises EventTooLarge; what is unknown is ignored."""
+    """Takes chunks split anywhere. An event over `limit` bytes raises EventTooLarge; unknown fields are ignored."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -77,7 +77,7 @@ class EventDecoder:
                 self._event = b""
 
     def _lines(self, text: bytes) -> list[bytes]:
-        """Those that `text` ends."""
+        """The lines that `text` ends."""
         lines = text.split(b"\n")
         if self._pending_size:
             self._pend(lines[0])

@@ -28,7 +28,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 
 CAPABILITY: Final = "tasks"
-"""The capability of 2025-11-25, of servers and clients."""
+"""The capability of 2025-11-25, for servers and clients."""
 EXTENSIONS: Final = "extensions"
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 META_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
@@ -44,7 +44,7 @@ TASK_STATUS: Final = "notifications/tasks/status"
 TASK_NOTIFICATION: Final = "notifications/tasks"
 
 NEEDED: Final[dict[str, object]] = {EXTENSIONS: {EXTENSION: {}}}
-"""What a client of the extension must declare on each request about tasks."""
+"""What a client of the extension must declare in each request about tasks."""
 DECLARED: Final[Params] = {EXTENSIONS: raw({EXTENSION: {}})}
 """The same, as capabilities."""
 
@@ -60,7 +60,7 @@ _ids = msgspec.json.Decoder(list[str])
 
 
 class Dialect(Enum):
-    """Which kind of tasks a revision has."""
+    """The kind of tasks that a revision has."""
 
     CORE = "core"
     EXTENSION = "extension"
@@ -69,7 +69,7 @@ class Dialect(Enum):
 
 
 class Support(Enum):
-    """What a tool says of being called as a task (`execution.taskSupport`); what is unknown is FORBIDDEN."""
+    """A tool's `execution.taskSupport`; unknown values count as FORBIDDEN."""
 
     FORBIDDEN = "forbidden"
     OPTIONAL = "optional"
@@ -80,12 +80,12 @@ _DIALECTS: Final = {V2025_11_25: Dialect.CORE, **dict.fromkeys(STATELESS_VERSION
 
 
 def dialect(version: str) -> Dialect | None:
-    """How a version of MCP speaks of tasks; None where it has none."""
+    """The kind of tasks in a version of MCP; None if it has none."""
     return _DIALECTS.get(version)
 
 
 def offer(version: str, capabilities: Params) -> Params | None:
-    """What a peer of `version` declares of tasks, or None where it has none."""
+    """The task capabilities of a peer of `version`; None if it has none."""
     match dialect(version):
         case Dialect.CORE:
             return _member(capabilities, CAPABILITY)
@@ -98,17 +98,17 @@ def offer(version: str, capabilities: Params) -> Params | None:
 
 
 def extensions(capabilities: Params) -> Params:
-    """What a peer declares of extensions, by their identifiers (2026-07-28, versioning, Extension Negotiation)."""
+    """The extensions that a peer declares, by identifier (2026-07-28, versioning, Extension Negotiation)."""
     return _member(capabilities, EXTENSIONS) or {}
 
 
 def extension_settings(capabilities: Params, identifier: str) -> Params | None:
-    """The settings of one extension; None where it is not declared."""
+    """The settings of one extension; None if it is not declared."""
     return _member(extensions(capabilities), identifier)
 
 
 def with_extensions(capabilities: Params, identifiers: Collection[str]) -> Params:
-    """`capabilities` with those alone of its extensions."""
+    """`capabilities` with only these of its extensions."""
     rest = {key: value for key, value in capabilities.items() if key != EXTENSIONS}
     kept = {key: value for key, value in extensions(capabilities).items() if key in identifiers}
     return {**rest, EXTENSIONS: raw(kept)} if kept else rest
@@ -120,7 +120,7 @@ def takes_tool_calls(offer: Params) -> bool:
 
 
 def shared_tasks(capabilities: Params, one: str, other: str) -> Params:
-    """`capabilities` of either peer with tasks of the kind alone that both versions have."""
+    """`capabilities` of either peer with only the kind of tasks that both versions have."""
     if CAPABILITY not in capabilities and EXTENSIONS not in capabilities:
         return capabilities
     rest = without_tasks(capabilities)
@@ -141,7 +141,7 @@ def without_tasks(capabilities: Params) -> Params:
 
 
 def support(tool: Params) -> Support:
-    """What an entry of `tools/list` says (tasks, Tool-Level Negotiation)."""
+    """The task support in an entry of `tools/list` (tasks, Tool-Level Negotiation)."""
     execution = _member(tool, "execution")
     if execution is None:
         return Support.FORBIDDEN
@@ -152,7 +152,7 @@ def support(tool: Params) -> Support:
 
 
 def without_support(tool: Params) -> Params:
-    """An entry of `tools/list` that does not say that its tool may be called as a task."""
+    """An entry of `tools/list` without task support."""
     if support(tool) is Support.FORBIDDEN:
         return tool
     execution = _member(tool, "execution") or {}
@@ -162,7 +162,7 @@ def without_support(tool: Params) -> Params:
 
 
 def created(kind: Dialect, result: Params) -> str | None:
-    """The id of the task that a result of `tools/call` describes; None where it is a final one."""
+    """The id of the task that a result of `tools/call` describes; None for a final result."""
     match kind:
         case Dialect.CORE:
             return parse_text((_member(result, TASK) or {}).get(TASK_ID, b""))
@@ -173,7 +173,7 @@ def created(kind: Dialect, result: Params) -> str | None:
 
 
 def lifetime(kind: Dialect, result: Params) -> float:
-    """Seconds for which the task lives that a result of `tools/call` says was made; infinite where it names no end."""
+    """Seconds that the task in a result of `tools/call` lives; infinite if it names no end."""
     members, key = (_member(result, TASK) or {}, "ttl") if kind is Dialect.CORE else (result, "ttlMs")
     try:
         return msgspec.json.decode(members[key], type=float) / 1000

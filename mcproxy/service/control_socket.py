@@ -1,7 +1,7 @@
-"""Where commands reach a gateway that runs: a socket for each process, for its user alone.
+"""The control socket, by which commands reach a running gateway: one for each process, for its user alone.
 
-Its name begins with a digest of the configuration's path, by which commands find it. A process that may open it acts
-for an operator: it lies in a folder of the user's, and files decide who may. Serves nothing itself.
+Its name begins with a digest of the configuration's path, by which commands find it. Whoever may open it acts as an
+operator, so it lies in a folder of the user's, whose permissions decide. Serves nothing itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_FOLDER: Final = 70
 def socket_folder() -> Path:
     """Where this user's sockets are: in XDG_RUNTIME_DIR, else beside the state, else in the folder of temporary files.
 
-    The last one too where the path would be too long for a socket.
+    The last one also if the path would be too long for a socket.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     with suppress(RuntimeError):
@@ -40,7 +40,7 @@ def socket_folder() -> Path:
 
 
 def live_sockets(configuration: Path) -> list[Path]:
-    """The sockets of the gateways that run with a configuration, the latest first; sockets of dead ones are removed."""
+    """The sockets of gateways that run with a configuration, latest first; removes sockets of dead ones."""
     try:
         _check_private(socket_folder())
     except OSError:
@@ -52,7 +52,7 @@ def live_sockets(configuration: Path) -> list[Path]:
 
 @contextmanager
 def bound(configuration: Path) -> Iterator[socket.socket | None]:
-    """A listening socket of this process, removed afterwards; None, with a warning, where there can be none."""
+    """A listening socket of this process, removed afterwards; None, with a warning, if there can be none."""
     listener = path = None
     try:
         live_sockets(configuration)  # removes what others left behind
@@ -94,7 +94,7 @@ def _check_private(path: Path) -> None:
 
 
 def _is_served(path: Path) -> bool:
-    """Whether a process listens at a socket; where none does, it is removed."""
+    """Whether a process listens at a socket; removes the socket if none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

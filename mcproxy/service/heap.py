@@ -1,7 +1,7 @@
-"""Has the C library keep some memory that was freed, for the next large message (mallopt(3), glibc).
+"""Makes the C library keep some freed memory for the next large message (mallopt(3), glibc).
 
-Otherwise it gives back to the system what each message of a megabyte held, and the system fills the pages anew for the
-next: half of such a call's processor time. What operators set in the environment stands. Does nothing elsewhere.
+Otherwise it returns the memory of each message of a megabyte to the system, which fills the pages anew for the next:
+half of such a call's processor time. Operators' settings in the environment take precedence. Does nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 KEPT: Final = 16 * 1024 * 1024
-"""Bytes at the end of the heap that are kept though they are free."""
+"""Bytes of free memory that are kept at the end of the heap."""
 LARGEST: Final = 4 * 1024 * 1024
-"""Bytes; what is larger has pages of its own, which are given back at once."""
+"""Bytes above which memory has pages of its own, which are returned at once."""
 
 Mallopt = Callable[[int, int], int]
 """mallopt(3): sets a parameter of malloc to a value; 0 where it cannot."""

@@ -57,7 +57,7 @@ class Reloading:
         self._asked = anyio.Event()
         self._read_at = stamps(self._files)
         self.refused: RefusedReload | None = None
-        """The reload that was refused; None after one that was applied."""
+        """The last reload, if it was refused; None after one that was applied."""
         metrics.config_generation.set(1)
         self._succeeded()
 
@@ -73,11 +73,11 @@ class Reloading:
 
     @property
     def watching(self) -> bool:
-        """Whether the files are watched; a reload that is asked for comes in any case."""
+        """Whether the files are watched; requested reloads happen in any case."""
         return self._configuration.settings.proxy.watch
 
     def ask(self) -> None:
-        """Requests a reload, whether the files changed or not."""
+        """Requests a reload, whether files changed or not."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ def is_settled(before: Stamps, now: Stamps, *, read_at: Stamps) -> bool:
 
 
 def stamps(files: Iterable[str]) -> Stamps:
-    """Includes device and inode: a link may point to another file of the same age and size."""
+    """The stamps of the files. Include device and inode: a link may point to another file of the same age and size."""
     return {path: _stamp(path) for path in sorted(files)}
 
 
@@ -156,7 +156,7 @@ def _stamp(path: str) -> tuple[int, ...] | None:
 
 
 def log_warnings(configuration: Configuration) -> None:
-    """Logs what is valid and probably a mistake."""
+    """Logs settings that are valid and probably a mistake."""
     for warning in configuration.warnings:
         log.warning("the configuration is valid, and probably has a mistake", problem=str(warning))
 

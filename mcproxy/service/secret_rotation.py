@@ -1,7 +1,7 @@
-"""Replace the secret that state is sealed under while the gateway runs: for what clients carry at once, then in files.
+"""Replace the secret that state is sealed under while the gateway runs: in new values at once, then in files.
 
-A secret goes in three steps, each a reload: `[old, new]` where several replicas must first all know it, `[new, old]`,
-and `[new]` once nothing that the old one sealed is in use.
+A secret is replaced in three steps, each a reload: `[old, new]` if several replicas must first all know it, `[new,
+old]`, and `[new]` once nothing that the old one sealed is in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class SecretRotation:
-    """Keeps a sealer, and the file of grants, to the secrets of the settings in force."""
+    """Keeps a sealer, and the file of grants, at the secrets of the settings in force."""
 
     def __init__(self, settings: Settings, sealer: Sealer, grants: GrantStore) -> None:
         self._secrets = settings.proxy.secret
@@ -27,7 +27,7 @@ class SecretRotation:
         self._replaced = Wakeup()
 
     def reconfigure(self, settings: Settings) -> None:
-        """Seals with the first of other secrets from now on. Never blocks."""
+        """Seals with the first of the new secrets from now on. Never blocks."""
         before, self._secrets = self._secrets, settings.proxy.secret
         if self._secrets == before:
             return
@@ -40,7 +40,7 @@ class SecretRotation:
         self._replaced.notify_all()
 
     async def run(self) -> None:
-        """Seals the file of grants anew at the start and after each change, until cancelled."""
+        """Reseals the file of grants at the start and after each change, until cancelled."""
         renewed: tuple[str, ...] | None = None
         while True:
             while renewed == self._secrets:

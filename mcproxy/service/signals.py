@@ -27,7 +27,7 @@ _VERBOSE: Final = _SIGNALS.get("SIGUSR1")
 
 
 class SignalAction(Enum):
-    """What a signal asks of the gateway."""
+    """The gateway's action upon a signal."""
 
     STOP = "drain and exit"
     RELOAD = "read the configuration again"
@@ -35,7 +35,7 @@ class SignalAction(Enum):
 
 
 async def handle_signals(act: Callable[[SignalAction], None], *, reloads: bool) -> None:
-    """Passes on the action of each signal, until STOP; a further SIGTERM or SIGINT then kills at once."""
+    """Passes on the action of each signal until STOP; after that, a SIGTERM or SIGINT kills at once."""
     number = await _stop_signal(act, reloads=reloads, on_terminal=has_terminal())
     # A closing terminal and then its shell both send SIGHUP; a late reload request must not kill.
     for late in (_HANGUP, _VERBOSE):
@@ -57,7 +57,7 @@ async def _stop_signal(act: Callable[[SignalAction], None], *, reloads: bool, on
 
 
 def action_for(number: signal.Signals, *, reloads: bool) -> SignalAction:
-    """What a signal asks for; without `reloads`, a hang-up stops the gateway as others do."""
+    """The action for a signal; without `reloads`, a hang-up stops the gateway too."""
     if number == _VERBOSE:
         return SignalAction.VERBOSE
     return SignalAction.RELOAD if number == _HANGUP and reloads else SignalAction.STOP

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 def state_folder() -> Path:
-    """Where this user's state is kept (XDG Base Directory). Raises RuntimeError where there is no home."""
+    """The folder of this user's state (XDG Base Directory). Raises RuntimeError if there is no home."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy"
 
 
@@ -41,13 +41,13 @@ def secret_keys(settings: Settings) -> tuple[bytes, ...]:
 
 
 def _kept(path: Path, fresh: bytes) -> bytes:
-    """What `path` holds; `fresh`, readable by this user alone, where it did not exist."""
+    """The content of `path`; if it does not exist, `fresh`, in a file for this user alone."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:
         file.write(fresh)
         file.flush()
         with suppress(FileExistsError):
-            os.link(file.name, path)  # whole or not at all, should another process start at this moment
+            os.link(file.name, path)  # atomically, as another process may start at this moment
     kept = path.read_bytes()
     if len(kept) < len(fresh):
         raise OSError(f"{path} is too short for a key: remove it")
@@ -55,7 +55,7 @@ def _kept(path: Path, fresh: bytes) -> bytes:
 
 
 def grant_store(settings: Settings, sealer: Sealer) -> GrantStore:
-    """Where the grants of OAuth toward upstreams are kept: in a file of this user's, if there can be one."""
+    """The store of OAuth grants: a file of this user's, if there can be one."""
     try:
         return FileStore(state_folder() / "grants", _seals(settings, sealer))
     except RuntimeError as error:
@@ -74,7 +74,7 @@ def _seals(settings: Settings, sealer: Sealer) -> Seals:
 
 
 def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:
-    """Which sessions subscribed to resources, of this run and of those before."""
+    """The record of sessions that subscribed to resources, in this run and earlier ones."""
     try:
         path = state_folder() / "subscribers"
     except RuntimeError:

@@ -22,7 +22,7 @@ HINT: Final = (
     "Tools are found with find_tools, described by describe_tools, and called with call_read, call_write or "
     "call_destructive."
 )
-"""Comes first among the instructions of an endpoint with search: hosts cut long ones."""
+"""Placed first in the instructions of an endpoint with search, as hosts cut long ones."""
 
 MAX_FOUND: Final = 50
 """Tools that one search may ask for."""
@@ -33,7 +33,7 @@ MAX_SERVERS: Final = 40
 
 
 class ToolEffect(Enum):
-    """What a call of a tool may do to the world, by its annotations; each has a caller of its own."""
+    """The effect that a tool may have, by its annotations; each has a tool that calls it."""
 
     READ = "call_read"
     WRITE = "call_write"
@@ -44,7 +44,7 @@ CALLERS: Final = {effect.value: effect for effect in ToolEffect}
 
 
 def effect_of(entry: Raw) -> ToolEffect:
-    """What is not annotated may destroy something (schema, `ToolAnnotations`: the defaults)."""
+    """The effect of a tool; without annotations it may destroy something (schema, `ToolAnnotations`: defaults)."""
     if is_read_only(entry):
         return ToolEffect.READ
     return ToolEffect.DESTRUCTIVE if is_destructive(entry) else ToolEffect.WRITE

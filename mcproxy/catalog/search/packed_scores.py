@@ -16,7 +16,7 @@ from operator import add
 from typing import Final, NamedTuple
 
 Postings = Mapping[int, float]
-"""A term's impact on the score of each tool that has it, by position; greater than nought."""
+"""A term's impact on the score of each tool that has it, by index; above 0."""
 
 MAX_TERMS: Final = 64
 _MAX_LANE: Final = 1000
@@ -34,7 +34,7 @@ _MARKED_FROM: Final = tuple(bytes(least) + _MARK * (256 - least) for least in ra
 class PackedTerm(NamedTuple):
     lanes: int
     most: int
-    """The greatest of them."""
+    """The greatest impact."""
 
 
 def packed(postings: Postings, tools: int, greatest: float) -> PackedTerm:
@@ -68,7 +68,7 @@ def best(terms: Sequence[PackedTerm], tools: int, limit: int) -> list[int]:
 
 
 def _kth(values: bytes, place: int) -> int:
-    """The greatest value but `place` - 1; 0 where there are not that many above it."""
+    """The value at rank `place`; 0 if there are fewer values."""
     for below in _LEVELS:
         kept = values.translate(None, below)
         if len(kept) >= place:
@@ -77,6 +77,6 @@ def _kth(values: bytes, place: int) -> int:
 
 
 def _at_least(values: bytes, least: int) -> list[int]:
-    """The positions of the bytes that are not less, in order."""
+    """The indexes of the bytes that are at least that large, ascending."""
     others = values.translate(_MARKED_FROM[least]).split(_MARK)
     return list(map(add, accumulate(map(len, others[:-1])), count()))

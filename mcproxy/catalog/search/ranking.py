@@ -21,9 +21,9 @@ from mcproxy.protocol.memo import Results, remember_short
 MAX_TEXT: Final = 4096
 """Characters of a field or a query that are read."""
 STEP: Final = 50
-"""Tools that are taken into an index before other calls have their turn: some two milliseconds."""
+"""Tools that are indexed before other tasks get a turn: some two milliseconds."""
 POSTINGS_OF_STEP: Final = 5000
-"""Postings that are weighed before other calls have theirs."""
+"""Postings that are weighed before other tasks get a turn."""
 MAX_QUERY_TERMS: Final = MAX_TERMS
 _LONGEST_REMEMBERED: Final = 64
 """Characters of a part of a text, or of a word, whose stems are remembered."""
@@ -60,7 +60,7 @@ _VERBS: Final = (
     "book reserve schedule",
     "buy purchase order",
 )
-"""Verbs that tools and their callers choose among for the same thing."""
+"""Groups of verbs that tools and callers use for the same thing."""
 _SYNONYM_WEIGHT: Final = 0.4
 
 _SATURATION: Final = 1.2
@@ -86,7 +86,7 @@ FIELDS: Final[tuple[FieldWeight, ...]] = (
     FieldWeight(0.6, 0.8),
     FieldWeight(1.0, 0.5),
 )
-"""Those of a `ToolText`, in its order. Tuned by `tests.bench.retrieval` on the half of the queries that is for that."""
+"""The fields of a `ToolText`, in its order. Tuned by `tests.bench.retrieval` on one half of the queries."""
 
 
 class ToolText(NamedTuple):
@@ -156,7 +156,7 @@ class ToolIndex:
 
 
 def _packed(postings: Mapping[str, Postings], tools: int, greatest: float, term: str) -> PackedTerm:
-    """A term of an index, with its synonyms, of which a tool is given the best alone."""
+    """A term of an index, with its synonyms; each tool gets the best of them."""
     found: dict[int, float] = {}
     for other in _synonyms().get(term, ()):
         for position, impact in postings.get(other, _NONE).items():
@@ -167,17 +167,17 @@ def _packed(postings: Mapping[str, Postings], tools: int, greatest: float, term:
 
 
 def terms_of(tool: ToolText) -> tuple[Counter[str], ...]:
-    """How often each stem comes in each field."""
+    """How often each stem occurs in each field."""
     return tuple(Counter(stems(text)) for text in tool)
 
 
 def stems(text: str) -> list[str]:
-    """The stems of a text's words, in order, without those that every sentence has."""
+    """The stems of a text's words, in order, without stop words."""
     return list(chain.from_iterable(map(_stems_by_token.__getitem__, text[:MAX_TEXT].split())))
 
 
 def _stems(token: str) -> tuple[str, ...]:
-    """Those of a text without white space, which ends every word."""
+    """The stems of a text without white space."""
     words = (word.lower() for word in _WORD.findall(token))
     return tuple(_stem(word) for word in words if word not in _STOP_WORDS)
 
@@ -193,7 +193,7 @@ def _stem(word: str) -> str:
 
 @cache
 def _stemmer() -> Any:
-    # It comes with the rules of thirty languages, 20 ms and 3 MB of them: only a search needs it.
+    # The library has the rules of thirty languages, 20 ms and 3 MB: only a search needs it.
     import snowballstemmer
 
     return snowballstemmer.stemmer("english")

@@ -1,8 +1,8 @@
 """The view of an endpoint whose tools are found by search: what it lists, and what it leaves to be found.
 
-It lists the gateway's own tools, those that are pinned, and those that are not for models: of an app's interface, and
-by which a user logs in. All others stay callable by their names. A view of the same catalogue: what the caller may not
-use was left out before.
+It lists the gateway's own tools, pinned tools, and tools that are not for models (of an app's interface, and for
+logging in). All others stay callable by name. It is derived from the caller's own view, which has left out what the
+caller may not use.
 """
 
 from __future__ import annotations

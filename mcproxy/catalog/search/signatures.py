@@ -1,6 +1,6 @@
 """Writes a tool in one line, as `find_tools` gives it: `git__log(repo: str, limit?: int) - Shows commits.`
 
-Written for models to read and never parsed: what a server wrote is shortened, and kept on its line.
+For models to read, never parsed: a server's text is shortened and kept on one line.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_TOOL_NAME: Final = 256
 MAX_NAME: Final = 64
 """Characters of a parameter's name."""
 MAX_TYPE: Final = 80
-"""Characters of a parameter's type; of a longer one the outermost part alone is given."""
+"""Characters of a parameter's type; of a longer one only the outermost part is given."""
 MAX_LEVELS: Final = 4
-"""References, arrays and alternatives within one another that are followed."""
+"""Levels of references, arrays and alternatives that are followed."""
 MAX_ALTERNATIVES: Final = 5
-"""Types that a parameter may have, beyond which it may have any."""
+"""Types of a parameter beyond which it is given as any type."""
 
 ANY: Final = "any"
 _NAME: Final = re.compile(r"[\w./:@-]+")
@@ -68,7 +68,7 @@ class ToolSummary(msgspec.Struct, frozen=True):
     """The schemas of its parameters, by name."""
     required: frozenset[str]
     definitions: Mapping[str, Any] = {}
-    """The schemas that others refer to, by place and name; a place may hold anything."""
+    """Schemas that others refer to, by place and name."""
 
 
 def summary(entry: Raw) -> ToolSummary:
@@ -126,7 +126,7 @@ def _type(schema: object, definitions: Mapping[str, Any]) -> str:
 
 
 def _types(schema: object, definitions: Mapping[str, Any], levels: int) -> list[str]:
-    """The types that a value may have, each once; ANY alone where it may have others, or lies too deep."""
+    """The types that a value may have, without repetitions; ANY alone if there are others, or if nested too deep."""
     if not isinstance(schema, dict):
         return [ANY]
     reference, kinds = schema.get("$ref"), schema.get("type")
@@ -163,7 +163,7 @@ def _named_type(kind: object, schema: Mapping[str, Any], definitions: Mapping[st
 
 
 def _choice(schema: Mapping[str, Any]) -> str | None:
-    """The values of an enumeration; None for what is none, or has more or others than fit."""
+    """The values of an enumeration; None if it is none, too long, or has other values."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(values, list) or not 0 < len(values) <= MAX_ENUM or any(map(_is_long, values)):
         return None

@@ -19,11 +19,11 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
 from mcproxy.protocol.methods import Kind
 
 MAX_DIGITS: Final = 4300
-"""Digits in a row of an entry: many a JSON parser reads no longer number, and refuses all of the message."""
+"""Digits in a row in an entry: many JSON parsers refuse a whole message for a longer number."""
 MAX_WHOLE: Final = 2**53
 """The largest number with a fraction or an exponent that is read as an integer: beyond it, many have no one value."""
 MAX_FLAW: Final = 160
-"""Characters that are told of a flaw."""
+"""Characters of a flaw's description."""
 
 _NULL: Final = b"null"
 _AS_OBJECTS: Final = {b"true": raw({}), b"false": raw({"not": {}})}
@@ -95,7 +95,7 @@ class ArgumentShape(msgspec.Struct):
 
 
 class EntryShape(msgspec.Struct, rename="camel", kw_only=True):
-    """What entries of all lists have."""
+    """The members of entries of all lists."""
 
     name: str
     title: OptionalText = UNSET
@@ -105,7 +105,7 @@ class EntryShape(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class AnyToolShape(EntryShape, rename="camel", kw_only=True):
-    """What tools of both eras have."""
+    """The members of tools in both eras."""
 
     annotations: ToolAnnotationsShape | UnsetType = UNSET
     execution: ExecutionShape | UnsetType = UNSET
@@ -170,7 +170,7 @@ class EntryRule:
         self._shape = shapes.type_info(shape)
 
     def checked(self, entry: Raw) -> tuple[Raw, str | None]:
-        """The entry as clients can read it, and what they cannot read in it: a phrase; None where there is nothing."""
+        """The entry as clients can read it, and a phrase with what they cannot read in it; None if there is nothing."""
         flaw = self._flaw(entry)
         if flaw is not None:
             repaired = _repaired(self._shape, entry)

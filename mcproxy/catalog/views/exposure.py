@@ -1,6 +1,6 @@
 """One upstream's list as one endpoint shows it: filtered, named, rewritten and encoded.
 
-Who of the callers may use an entry is not asked here: one exposure serves all of an endpoint.
+Does not ask which callers may use an entry: one exposure serves all callers of an endpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
 
 WITHHELD: Final = "it is a file of a skill that is not approved"
 MAX_REFUSED: Final = 256
-"""Characters that are told of a URI that is refused for its length."""
+"""Characters that are shown of a URI that is refused for its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Exposure:
     shown: tuple[Shown, ...] = ()
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
-    """Entries that callers are not shown."""
+    """Entries that are not shown to callers."""
     unreadable: tuple[Shown, ...] = ()
-    """Those of them that clients could not read: a call by name reaches them."""
+    """Refused entries that clients could not read: a call by name reaches them."""
 
 
 def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -> Exposure:
@@ -88,7 +88,7 @@ def _readable(exposure: Exposure, kind: Kind, rule: EntryRule) -> Exposure:
 
 
 def without_files(exposure: Exposure, withheld: frozenset[str]) -> Exposure:
-    """Resources but for the files of skills that are not approved; `withheld` are readings of their URIs."""
+    """Resources without the files of unapproved skills; `withheld` are readings of their URIs."""
     hidden = {each.own for each in exposure.shown if not withheld.isdisjoint(readings(each.own))}
     refused = [
         RefusedEntry(each.upstream, Kind.RESOURCES, each.own, WITHHELD) for each in exposure.shown if each.own in hidden
@@ -113,7 +113,7 @@ def with_login(space: Space, exposure: Exposure) -> Exposure:
 
 
 def login_names(space: Space) -> tuple[str, ...]:
-    """The names that the login tool may have: the next where the upstream's own tool has one."""
+    """Names for the login tool: the next one, if the upstream's own tool has a name."""
     exposed = map(space.expose_name, ("login", *(f"gateway_login{'_' * count}" for count in range(3))))
     return tuple(name for name in exposed if name is not None)
 
@@ -139,7 +139,7 @@ def _with_object_schema(tool: Shown) -> Shown:
 
 
 def _uri_table(space: Space, kind: Kind, uris: Iterable[str]) -> NameTable:
-    """What each URI is exposed as, but for those that are too long for callers to use."""
+    """What each URI is exposed as, except those too long for callers to use."""
     exposed = {uri: space.expose_uri(uri) for uri in uris}
     too_long = [uri for uri, shown in exposed.items() if len(shown) > MAX_URI]
     why = f"its URI has more than {MAX_URI} characters"
@@ -148,7 +148,7 @@ def _uri_table(space: Space, kind: Kind, uris: Iterable[str]) -> NameTable:
 
 
 def _parts_of(kind: Kind, entry: Entry) -> tuple[str, ...]:
-    """All that must be shown for an entry to be: of a skill its files, else the entry itself."""
+    """Everything that must be shown so that an entry may be: the files of a skill, else the entry itself."""
     return files_of(entry.data) if kind is Kind.SKILLS else (entry.key,)
 
 

@@ -50,14 +50,14 @@ def merge(
 
 
 def _keeps_results(layout: Layout) -> bool:
-    """Whether a result may be a resource of the gateway's own, which clients read where the capability is declared."""
+    """Whether results may be kept as the gateway's own resources, which needs a declared capability."""
     return any(space.spec.limits_results for space in layout.spaces)
 
 
 def _instructions(
     layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]], max_characters: int
 ) -> JoinedInstructions:
-    """Those of one server alone as it gave them; else joined, after what is to be known of a search."""
+    """The instructions: a single server's unchanged, else joined; before them the hint of a search."""
     told = [(name, identity.instructions) for name, identity in known if identity and identity.instructions]
     if len(layout.spaces) == 1 and layout.search is None:
         return JoinedInstructions(told[0][1] if told else None)
@@ -99,7 +99,7 @@ def _listed(
 
 
 def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:
-    """All entries in order; a key that is taken is left to the upstream that the configuration names first."""
+    """All entries in order; if two have the same key, the upstream that the configuration names first keeps it."""
     taken: set[str] = set()
     for shown in chain.from_iterable(parts):
         if shown.key not in taken:

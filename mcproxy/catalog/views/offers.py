@@ -18,14 +18,14 @@ from mcproxy.protocol.methods import SKILLS
 from mcproxy.protocol.tasks import EXTENSIONS, extension_settings, extensions, shared_tasks, with_extensions
 
 SERVERS_ALONE: Final = frozenset({SKILLS})
-"""Extensions that servers alone declare: a client that does not know them sends nothing of them."""
+"""Extensions that only servers declare: a client that does not know them sends nothing of them."""
 
 _DELIVERED: Final[dict[str, dict[str, object]]] = {
     "tools": {"listChanged": True},
     "resources": {"listChanged": True},
     "prompts": {"listChanged": True},
 }
-"""Capabilities of the gateway itself, on top of the upstreams': it notifies of changed lists (R19)."""
+"""Capabilities of the gateway itself, beside the upstreams': it notifies of changed lists (R19)."""
 
 _EVERYTHING: Final[dict[str, dict[str, object]]] = {
     "tools": {"listChanged": True},
@@ -34,7 +34,7 @@ _EVERYTHING: Final[dict[str, dict[str, object]]] = {
     "logging": {},
     "completions": {},
 }
-"""An upstream that was never reached counts as offering all this: it may come, and clients ask once (R1)."""
+"""An upstream that was never connected counts as offering all of this: it may come, and clients ask once (R1)."""
 
 
 def relayed(identity: ServerIdentity, version: str, *, owned: bool) -> ServerIdentity:
@@ -51,7 +51,7 @@ def relayed(identity: ServerIdentity, version: str, *, owned: bool) -> ServerIde
 
 
 def agreed_extensions(offered: Params, caller: Caller) -> Params:
-    """Of extensions, those that both sides declare, or that servers alone do.
+    """The extensions that both sides declare, or that only servers declare.
 
     A stateless client may declare others with its next request.
     """
@@ -93,7 +93,7 @@ def _offered(identity: ServerIdentity | None) -> Iterator[tuple[str, Mapping[str
 
 
 def working(layout: Layout, offered: Params, instructions: JoinedInstructions) -> Params:
-    """Of what upstreams offer what works here (`Space.passes_all` says of unknown extensions where they do)."""
+    """The capabilities of upstreams that work here (`Space.passes_all` says where unknown extensions do)."""
     known = extensions(offered).keys()
     has_skills = extension_settings(offered, SKILLS) is not None
     usable = frozenset(known) if all(space.passes_all for space in layout.spaces) else KNOWN_EXTENSIONS

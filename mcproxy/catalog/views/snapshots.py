@@ -1,4 +1,4 @@
-"""A `Snapshot`: one upstream's lists as it sent them, but for entries that nobody could use, as one without a name.
+"""A `Snapshot`: one upstream's lists as it sent them, without unusable entries, such as one without a name.
 
 It is replaced whole. Knows no endpoint: names are the upstream's own.
 """
@@ -22,7 +22,7 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, parse_text
 from mcproxy.protocol.methods import Kind
 
 MAX_DEPTH: Final = 200
-"""Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
+"""Levels of nesting of an entry: it is parsed repeatedly, at any depth of the stack."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Snapshot:
     identity: ServerIdentity | None = None
     lists: Mapping[Kind, Listing] = field(default_factory=dict)
     freshness: Mapping[Kind, Freshness] = field(default_factory=dict)
-    """How long each list is good for; one that is in doubt is missing."""
+    """How long each list may be cached; doubtful lists are missing."""
 
     def with_list(self, kind: Kind, listing: Listing) -> Snapshot:
         """The same with another list of that kind."""
@@ -90,7 +90,7 @@ def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
 
 
 def entry_key(kind: Kind, item: Raw) -> str | None:
-    """What identifies an entry of a list; None where it has no such member."""
+    """The key of a list's entry; None if it lacks that member."""
     try:
         return parse_text(parse_object(item).get(kind.key, b""))
     except InvalidMessage:

@@ -22,15 +22,15 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support
 
 _MOST_FOUND: Final = 64
-"""URIs of which a view remembers where they lead; with one more it begins anew."""
+"""URIs whose targets a view remembers; beyond that it starts anew."""
 
 _LONGEST_FOUND: Final = 512
-"""Characters of such a URI."""
+"""Characters of a URI whose target is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One entry as callers see it, and what it is at its upstream."""
+    """One entry as callers see it, and its origin."""
 
     key: str
     upstream: str
@@ -38,15 +38,15 @@ class Shown:
     """The key in the upstream's own names."""
     entry: Raw
     task_support: Support = Support.FORBIDDEN
-    """As the upstream says; a tool's alone."""
+    """As the upstream declares; for tools only."""
     mirrored: tuple[MirroredParameter, ...] = ()
-    """What stateless clients send in headers too; a tool's alone."""
+    """Parameters that stateless clients also send in headers; for tools only."""
     is_login: bool = False
-    """Whether it is the gateway's own tool, by which a caller logs in at the upstream."""
+    """Whether it is the gateway's own tool for logging in at the upstream."""
     arguments: ArgumentRules | None = field(default=None, compare=False)
-    """What becomes of callers' arguments, where the settings override any."""
+    """The rules for callers' arguments, if the settings override any."""
     files: tuple[str, ...] = ()
-    """The upstream's own URIs of a skill's files: who may not read all of them is not shown the skill."""
+    """The upstream's own URIs of a skill's files: callers who may not read all of them are not shown the skill."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class View:
     capabilities: Params
     instructions: str | None = None
     whole_instructions: str | None = None
-    """Where `instructions` are cut: the text of the resource that has them in full."""
+    """If `instructions` are cut: the text of the resource that holds them in full."""
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
     unlisted: tuple[Shown, ...] = ()
-    """Tools that are found by search, and called like those that are listed (`search_view`)."""
+    """Tools that are found by search, and called like listed ones (`search_view`)."""
     unreadable: Mapping[Kind, tuple[Shown, ...]] = field(default_factory=dict)
-    """Entries that are called like those that are listed, and would break the list for clients (`entry_shapes`)."""
+    """Entries that are called like listed ones, and would break the list for clients (`entry_shapes`)."""
     withheld: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The files that cannot be read, as their skills are not approved: readings of URIs, by upstream."""
+    """Files that cannot be read as their skills are not approved: readings of URIs, by upstream."""
     _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
     _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -84,7 +84,7 @@ class View:
         return page
 
     def find(self, kind: Kind, key: str) -> Shown | None:
-        """The entry that callers know as `key`."""
+        """The entry with the key that callers know."""
         return self._by_key[kind].get(key)
 
     def resource(self, uri: str) -> tuple[Space, str] | None:
@@ -131,7 +131,7 @@ class View:
 
     @cached_property
     def logins(self) -> Mapping[str, str]:
-        """The upstreams at which the caller has to log in, by the name of the tool for it."""
+        """Upstreams at which the caller has to log in, by the name of the tool for that."""
         return {shown.key: shown.upstream for shown in self.lists[Kind.TOOLS] if shown.is_login}
 
     @cached_property
@@ -149,7 +149,7 @@ class View:
 
     @cached_property
     def _by_spelling(self) -> dict[str, Shown | None]:
-        """None marks a spelling that several resources share."""
+        """Resources by respelled URI; None marks a spelling that several share."""
         spellings: dict[str, Shown | None] = {}
         for shown in self.lists[Kind.RESOURCES]:
             spelling = canonical(shown.key)

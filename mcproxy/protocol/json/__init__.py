@@ -1,1 +1,1 @@
-"""JSON itself, whatever it says: how much and how deep it may be, what comes twice in it, and what no parser reads."""
+"""JSON itself, whatever its meaning: limits on size and depth, repeated members, and malformed text."""

@@ -25,7 +25,7 @@ _batch = msgspec.json.Decoder(list[Raw])
 
 
 class TooMany(Exception):
-    """More members or items than are read. The text is a phrase that goes on from the name of what has them."""
+    """More members or items than are read. The text is a phrase that continues the name of the value."""
 
 
 def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
@@ -40,7 +40,7 @@ def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
 
 
 class CountedText:
-    """A text that is counted as it is read: a key, or the type of an item."""
+    """A text that is counted while it is read: a key, or the type of an item."""
 
     __slots__ = ("text",)
 
@@ -49,7 +49,7 @@ class CountedText:
 
 
 class _Item:
-    """An item that is counted as it is read."""
+    """An item that is counted while it is read."""
 
 
 _T = TypeVar("_T")
@@ -73,7 +73,7 @@ def decode_counted(text: bytes | Raw, type: type[_T], most: int) -> _T:
 
 
 def uncounted(members: dict[CountedText, Raw]) -> dict[str, Raw]:
-    """The members by their names."""
+    """The members by name."""
     return {key.text: value for key, value in members.items()}
 
 

@@ -1,4 +1,4 @@
-"""What can be told of bytes that are no valid message: why not, the id, and whether it was a call."""
+"""Facts about bytes that are no valid message: why not, the id, and whether it was meant as a call."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_json(data: bytes | Raw) -> bool:
 
 
 def fault(data: bytes | Raw, error: Exception) -> str:
-    """Why `data` was not read. RFC 8259, section 8.2: the meaning of half a surrogate pair is not defined."""
+    """The reason why `data` was not read. RFC 8259, section 8.2: half a surrogate pair has no defined meaning."""
     if _HALF_PAIR.search(bytes(data).replace(b"\\\\", b"")):
         return "a string holds one half of a surrogate pair, which is no character: send both, or neither"
     return f"not valid JSON: {reason_of(error)}"
