@@ -21,7 +21,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
 from mcproxy.call.upstreams import SERVING, LinkState, UpstreamStatus
 from mcproxy.catalog.naming import SEPARATOR, layouts
 from mcproxy.cli.output import print_err, print_json, print_out, print_table
-from mcproxy.cli.runtime import ExitCode
+from mcproxy.cli.runtime import ExitCode, printing
 from mcproxy.cli.terminal import Terminal, line_reader
 from mcproxy.configuration.references import suggestion
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
@@ -309,8 +309,10 @@ def print_contents(result: ListedEntry) -> None:
         if sys.stdout.isatty():
             print_out(f"[{len(data)} bytes of {content.get('mimeType', 'unknown type')}]")
         else:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
+            with printing():
+                sys.stdout.flush()
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
 
 
 def _block_text(block: dict[str, Any]) -> str:

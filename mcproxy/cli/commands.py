@@ -21,7 +21,7 @@ from mcproxy import __version__
 from mcproxy.cli.completing import servers
 from mcproxy.cli.options import Config, Json, Key, Url
 from mcproxy.cli.running.commands import register as register_running
-from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run, unimportable
+from mcproxy.cli.runtime import ExitCode, OutputLost, read_configuration, read_settings, run, unimportable
 from mcproxy.cli.setup.commands import register as register_setup
 from mcproxy.configuration.problems import ConfigurationError
 
@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         print_err(str(error), lines=True)
         sys.exit(ExitCode.INPUT)
+    except OutputLost as error:
+        typer.echo(f"the output could not be written: {error}", err=True)
+        sys.exit(ExitCode.FAILED)
     sys.exit(ExitCode.OK)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from mcproxy import __version__
+from mcproxy.cli.runtime import printing
 from mcproxy.cli.terminal import printable, printable_line
 from mcproxy.settings import Settings
 
@@ -27,23 +28,26 @@ def print_out(text: str, *, lines: bool = False) -> None:
 
 
 def _print(stream: TextIO, text: str, *, lines: bool) -> None:
-    stream.write((printable(text) if lines else printable_line(text)).expandtabs() + "\n")
-    stream.flush()
+    with printing():
+        stream.write((printable(text) if lines else printable_line(text)).expandtabs() + "\n")
+        stream.flush()
 
 
 def print_json(value: object) -> None:
     """Writes a value to stdout as indented JSON, and flushes."""
     # Not by rich: a console's width must not break lines, and JSON is ASCII where its reader is a program.
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
-    sys.stdout.flush()
+    with printing():
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
+        sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Writes rows to stdout: a table with headings on a terminal, else one line of tab-separated cells for each row."""
     if not sys.stdout.isatty():
-        for row in rows:
-            sys.stdout.write("\t".join(" ".join(printable(cell).split()) for cell in row) + "\n")
-        sys.stdout.flush()
+        with printing():
+            for row in rows:
+                sys.stdout.write("\t".join(" ".join(printable(cell).split()) for cell in row) + "\n")
+            sys.stdout.flush()
         return
     from rich.console import Console
     from rich.table import Column, Table

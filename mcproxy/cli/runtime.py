@@ -39,6 +39,23 @@ class ExitCode(IntEnum):
     """Ctrl-C, as shells number it."""
 
 
+class OutputLost(Exception):
+    """What was to be printed could not be written, as on a full disk. The text is the system's reason."""
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Turns an error of writing to stdout into OutputLost, but for a reader that is gone, which is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is left in the buffer would be tried again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputLost(error.strerror) from error
+
+
 def read_settings(config: Path | None) -> Settings:
     """The settings, for a command that reports errors itself. Raises ConfigurationError."""
     return read_configuration(config).settings
@@ -80,11 +97,11 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         # A thread that waits for a line at a prompt would keep the process until Enter is pressed.
         os._exit(ExitCode.INTERRUPTED)
     except ExceptionGroup as group:
-        broken = group.subgroup(BrokenPipeError)
-        if broken is None:
+        unwritten = group.subgroup((BrokenPipeError, OutputLost))
+        if unwritten is None:
             raise
         # The reader of the output is gone, as after `| head`: Typer knows what to do, but not in a group.
-        raise first_of(broken) from None
+        raise first_of(unwritten) from None
     raise typer.Exit(code)
 
 

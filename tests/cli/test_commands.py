@@ -355,6 +355,15 @@ def test_output_that_is_not_read_is_no_traceback(config: Path, arguments: tuple[
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("arguments", [("list", "tools"), ("check", "--json"), ("check",), ("read", "odd+odd:memo")])
+def test_r87_output_that_a_full_disk_takes_no_more_of_is_told(config: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "mcproxy", *arguments, "-c", str(config)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=GUARD, check=False)
+    said = "the output could not be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 @pytest.mark.parametrize("section", ["proxy", "admin"])
 def test_r87_a_port_in_use_is_told_with_file_key_and_remedy(config: Path, section: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
