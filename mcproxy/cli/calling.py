@@ -21,6 +21,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
 from mcproxy.call.upstreams import SERVING, LinkState, UpstreamStatus
 from mcproxy.catalog.naming import SEPARATOR, layouts
 from mcproxy.cli.output import print_err, print_json, print_out, print_table
+from mcproxy.cli.running.through import KEY_VARIABLE, THE_GATEWAY
 from mcproxy.cli.runtime import ExitCode, printing
 from mcproxy.cli.terminal import Terminal, line_reader
 from mcproxy.configuration.references import suggestion
@@ -263,10 +264,17 @@ class LocalGateway:
     def failures(self) -> list[str]:
         """Why servers are not connected."""
         return [
-            f"{status.name}: {status.error or 'not connected'}"
+            f"{status.name}: {_why(status)}"
             for status in self.statuses()
             if status.state not in {*SERVING, LinkState.RETIRED}
         ]
+
+
+def _why(status: UpstreamStatus) -> str:
+    """Why a server is not connected; of the gateway that runs, in terms of the command line."""
+    if status.name == THE_GATEWAY and str(status.error).startswith("HTTP 401"):
+        return f"HTTP 401 Unauthorized: it wants an API key that it knows: --key, or {KEY_VARIABLE}"
+    return status.error or "not connected"
 
 
 @asynccontextmanager

@@ -9,6 +9,8 @@ from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGate
 from mcproxy.configuration.loading import Configuration
 from mcproxy.settings import Proxy, Settings, UpstreamSettings
 
+THE_GATEWAY: Final = "mcproxy"
+"""The name of the gateway that runs, as the only server of the command's own."""
 KEY_VARIABLE: Final = "MCPROXY_KEY"
 """The variable with the API key of who runs commands."""
 
@@ -26,7 +28,7 @@ def settings_for(configuration: Configuration, url: str | None, key: str | None)
         return settings
     header = settings.access.authentication.key_header
     value = {} if key is None else {header: key} if header else {"Authorization": f"Bearer {key}"}
-    return Settings(proxy=Proxy(), upstreams=(UpstreamSettings(name="mcproxy", prefix="", url=url, headers=value),))
+    return Settings(proxy=Proxy(), upstreams=(UpstreamSettings(name=THE_GATEWAY, prefix="", url=url, headers=value),))
 
 
 def _running_at(configuration: Configuration) -> str | None:

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from mcproxy.cli.health import listening_at
 from mcproxy.cli.output import print_err
+from mcproxy.cli.running.through import KEY_VARIABLE
 from mcproxy.cli.runtime import ExitCode, own_command
 from mcproxy.cli.setup.files import confirmed, existing_text, write
 from mcproxy.configuration.hosts.connecting import CannotConnect, Connection, Program, Running, connect, entry
@@ -22,9 +22,6 @@ from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.references import suggestion
 from mcproxy.service.state import state_folder
-
-KEY_VARIABLE: Final = "MCPROXY_KEY"
-"""The variable with the caller's API key, unless another is named."""
 
 
 @dataclass(frozen=True, slots=True)

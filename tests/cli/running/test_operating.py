@@ -11,9 +11,11 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
+from aiohttp import web
 
 from mcproxy.cli.running.client import NotRunning, RunningGateway
 from mcproxy.cli.running.operating import order, status
+from tests.fakes.servers.web import serving
 from tests.system.running import configuration, gateway
 from tests.timeouts import GUARD
 
@@ -135,6 +137,17 @@ async def test_the_gateway_that_runs_explains_a_call_by_what_is_in_force_in_it(t
         wrong = await mcproxy(tmp_path, "explain", "tools/list", "odd__fail")
         assert (wrong.returncode, "no method that is about" in wrong.stderr) == (2, True)
         assert not [entry for entry in running.log.entries[since:] if entry.get("event") == "upstream connected"]
+
+
+async def test_r87_a_gateway_that_wants_another_key_is_told_with_the_option(tmp_path: Path) -> None:
+    async def refuse(_http: web.Request) -> web.StreamResponse:
+        return web.Response(status=401)
+
+    (tmp_path / "mcproxy.json").write_text("{}")
+    async with serving(refuse) as url:
+        refused = await mcproxy(tmp_path, "list", "tools", "--url", url, "--key", "wrong")
+    assert refused.returncode == 1
+    assert "it wants an API key that it knows: --key, or MCPROXY_KEY" in refused.stderr
 
 
 def test_without_a_gateway_the_way_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
