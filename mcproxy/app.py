@@ -1,8 +1,8 @@
 """The composition root: settings in, a running gateway out, still without a listener.
 
-Upstreams are supervised, the catalogue is kept, and calls are answered for as long as `running` is entered; `serving`
-puts listeners in front of it. No other module sees both clients' and upstreams' side. A reload is one synchronous step
-of `App.reconfigure`: each part takes over its new settings, and what is gone drains by itself. Decides nothing about a
+While `running` is entered, upstreams are supervised, the catalogue is kept and calls are answered; `serving` puts
+listeners in front of it. No other module imports both downstream and upstream. A reload is one synchronous step,
+`App.reconfigure`: each part takes its new settings, and removed upstreams drain by themselves. Decides nothing about a
 call.
 """
 

@@ -1,6 +1,6 @@
-"""What operators do to a gateway that runs: restart or retry an upstream, forget its login, change the log level.
+"""Operators' actions on a running gateway: restart or retry an upstream, forget its login, change the log level.
 
-Each is logged and audited; the same for buttons on the status page and for commands. Authenticates no operator.
+Each is logged and audited, whether it comes from a button on the status page or from a command. Authenticates no one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Restartable(Protocol):
         """Ends its connections, a child with them, and connects anew. Calls in flight fail."""
 
     def retry(self) -> None:
-        """Makes an attempt to connect now, where it waits for the next one."""
+        """Starts an attempt to connect now, if it waits for the next one."""
 
     async def forget_login(self) -> None:
-        """Takes the gateway's own grant back at its authorization server, and forgets it."""
+        """Revokes the gateway's own grant at its authorization server, and forgets it."""
 
 
 class NoSuchUpstream(Exception):
@@ -42,7 +42,7 @@ class NoSuchUpstream(Exception):
 
 
 class Actions:
-    """`upstreams` returns those that run, by name; `record` keeps who did what, and `clock` says when."""
+    """`upstreams` returns those that run, by name; `record` writes each action down; `clock` gives its time."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Actions:
         await upstream.forget_login()
 
     def set_log_level(self, level: str, by: str) -> None:
-        """Raises ValueError for a level that there is not."""
+        """Raises ValueError for an unknown level."""
         if level not in LEVELS:
             raise ValueError(f"{level!r} is no level: it should be one of {', '.join(LEVELS)}")
         logs.set_level(level)

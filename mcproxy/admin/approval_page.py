@@ -1,6 +1,6 @@
 """The page behind a link of the operators' webhook: shows one call that waits for an operator, and takes the decision.
 
-The link itself is the authority: visitors are not authenticated. GET decides nothing: previews of links send it too.
+The link itself authorizes the decision: visitors are not authenticated. GET decides nothing, as link previews send it.
 """
 
 from __future__ import annotations

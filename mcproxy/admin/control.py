@@ -22,7 +22,7 @@ from mcproxy.configuration.problems import RefusedReload, problem_json
 from mcproxy.http import server as http
 
 OPERATOR: Final = "the control socket"
-"""As whom actions over the socket are recorded."""
+"""The name under which actions over the socket are recorded."""
 
 BODY_TIMEOUT: Final = 10.0
 """Seconds that the body of a request may take."""
@@ -32,7 +32,7 @@ _BOUNDS: Final = http.Bounds(max_body=64 * 1024, idle=60, write_timeout=30, conn
 
 
 MAX_PROBLEMS: Final = 100
-"""Problems of a refused reload that are told."""
+"""Problems of a refused reload that are reported."""
 
 
 class ExplainRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,7 +47,7 @@ class ExplainRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Controlled(Protocol):
-    """What the socket tells of the gateway, as of now."""
+    """The gateway as the socket reports it, now."""
 
     def statuses(self) -> list[UpstreamStatus]:
         """The state of every enabled upstream."""

@@ -1,4 +1,4 @@
-"""What the status page shows, as values, and what it reads of the gateway; `pages` renders them."""
+"""What the status page shows, as values, and the gateway as the page reads it; `pages` renders them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WaitingCall(Protocol):
 
 
 class GatewayView(Protocol):
-    """What the pages read of the gateway, as of now."""
+    """The gateway as the pages read it, now."""
 
     @property
     def settings(self) -> Settings:

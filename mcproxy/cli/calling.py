@@ -246,7 +246,7 @@ async def _ask(
 
 
 def _of_no_server(settings: Settings, kind: Kind, subject: str) -> str:
-    """Why no server is asked: the subject begins with no server's prefix."""
+    """The refusal if the subject begins with no server's prefix: no server is asked."""
     mark = SEPARATOR if kind is Kind.TOOLS else "+"
     known = [f"{spec.prefix}{mark}" for spec in settings.upstreams if spec.enabled and spec.prefix]
     written = subject.partition(mark)[0] + mark

@@ -17,7 +17,7 @@ from mcproxy.upstream.link import Unreachable
 
 
 def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
-    """Prints what is doubtful about a valid configuration; with `strict`, that makes it invalid."""
+    """Prints doubtful settings of a valid configuration; with `strict`, they make it invalid."""
     warnings = [*configuration.warnings, *machine_problems(configuration)]
     names = [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
     valid = not (strict and warnings)
@@ -79,7 +79,7 @@ def _unmatched(
 
 
 def machine_problems(configuration: Configuration) -> Iterator[Problem]:
-    """What the configuration asks for and this machine does not have: commands, folders, the lock file."""
+    """Things that the configuration needs and this machine lacks: commands, folders, the lock file."""
     yield from _missing_commands(configuration)
     yield from _missing_files(configuration)
 

@@ -1,6 +1,6 @@
 """What commands share: exit codes, reading the settings, and running a coroutine to its exit code.
 
-Imported by every command, `--version` too: what takes long to import is imported by the function that needs it.
+Every command imports it, `--version` too: slow libraries are imported by the functions that need them.
 """
 
 from __future__ import annotations

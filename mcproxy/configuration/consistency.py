@@ -23,15 +23,15 @@ _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  # nothing 
 _LOOPBACK_NAMES: Final = {"localhost": "127.0.0.1"}
 
 _COMMAND_LINE: Final = re.compile(r"\s*(?:[^\s/\\]+\s+\S.*|\S+\s+-.*)", re.DOTALL)
-"""A name without a folder and something behind it, or anything with an option behind it."""
+"""A name without a folder followed by something, or anything followed by an option."""
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NO_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""Of RFC 9110, sections 5.1 and 5.5."""
+"""Characters that RFC 9110, sections 5.1 and 5.5, forbid in a header."""
 
 
 def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
-    """Settings that could let callers or operators in by mistake: each key, and a sentence that goes on from it."""
+    """Settings that could let callers or operators in by mistake: each key, and a sentence that continues its name."""
     outside = not is_loopback(proxy.host)
     # R42: no caller from another machine is let in by mistake.
     if outside and not authentication.required and not proxy.insecure:
@@ -52,7 +52,7 @@ def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> It
 
 
 def unanswerable(access: Access, admin: Admin) -> Iterator[tuple[Path, str]]:
-    """Rules by which calls wait for an operator, where none could learn of them."""
+    """Rules by which calls wait for an operator although none could learn of them."""
     if admin.port is not None or access.approvals.webhook is not None:
         return
     for name, role in access.policy.roles.items():
@@ -65,20 +65,20 @@ def unanswerable(access: Access, admin: Admin) -> Iterator[tuple[Path, str]]:
 
 
 def _same_address(one: str, other: str) -> bool:
-    """Whether two listeners on one port would be in each other's way."""
+    """Whether two listeners on one port would conflict."""
     hosts = {_LOOPBACK_NAMES.get(host.strip("[]"), host.strip("[]")) for host in (one, other)}
     return len(hosts) == 1 or bool(hosts & _ANY_ADDRESS)
 
 
 def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
-    """Keys of one server that cannot be combined, each with what is wrong."""
+    """Keys of one server that cannot be combined, each with the reason."""
     keys = server.members
     kind = node_text(keys.get("type"))
     match "command" in keys, "url" in keys:
         case True, True:
             yield server, "has both a command and a url: keep one"
         case False, False:
-            # A key that is misspelt has a line of its own, which says what was meant.
+            # A misspelt key has a problem of its own, which names the key that was probably meant.
             if not any(difflib.get_close_matches(key.lower(), ("command", "url")) for key in keys):
                 yield server, "needs a command or a url"
         case True, False:
@@ -133,7 +133,7 @@ def _is_given(keys: Mapping[str, Node], key: str) -> bool:
 
 
 def _idling(keys: Mapping[str, Node]) -> Iterator[Node]:
-    """The keys that have a child stopped while nothing needs it, where they are set."""
+    """The keys, as set, by which an unused child is stopped."""
     if node_text(keys.get("start")) == "on_demand":
         yield keys["start"]
     if _is_given(keys, "idle_stop"):
@@ -170,7 +170,7 @@ def _forwards(keys: Mapping[str, Node]) -> bool:
 
 
 def _url_fault(text: str) -> str | None:
-    """Why a URL cannot be used; None where it can."""
+    """Why a URL cannot be used; None if it can."""
     try:
         url = urlsplit(text)
         port = url.port
@@ -188,12 +188,12 @@ def _url_fault(text: str) -> str | None:
 
 
 def node_text(node: Node | None) -> str | None:
-    """The value of a node that is a text; None for another node, and without one."""
+    """The text of a scalar node; None for another node, and without one."""
     return node.value if node is not None and isinstance(node.value, str) else None
 
 
 def certificate_faults(tls: Tls) -> Iterator[tuple[str, str]]:
-    """What is wrong with the files, each with its key in `proxy.tls`."""
+    """The faults of the files, each with its key in `proxy.tls`."""
     if tls.certificate is None:
         return
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

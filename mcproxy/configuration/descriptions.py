@@ -14,7 +14,7 @@ from mcproxy.settings import Section
 
 
 def key_descriptions(section: type[Section]) -> Mapping[str, str]:
-    """The text below each key of a section, those of the sections that it extends included."""
+    """The text below each key of a section, including those of the sections that it extends."""
     texts: dict[str, str] = {}
     for extended in reversed(section.__mro__[: section.__mro__.index(Section)]):
         definition = ast.parse(inspect.getsource(extended)).body[0]

@@ -1,7 +1,7 @@
 """Change one member of a configuration's text (YAML, JSON with comments or TOML) and leave every other byte as it is.
 
-A change is one `TextEdit`, a replaced piece of the text. Each is checked by reading the result: it must say what the
-text said before, but for that member; where the text is written in a way that does not allow it, it is refused.
+A change is one `TextEdit`, which replaces a piece of the text. Each is checked by parsing the result, which may differ
+from the original in that member alone; a text that cannot be changed so is refused.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _TABLE: Final = re.compile(r"\s*\[")
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """The piece `before` of a text, at `start`, becomes `after`."""
+    """Replaces the piece `before` of a text, at `start`, by `after`."""
 
     start: int
     before: str
     after: str
 
     def apply(self, text: str) -> str:
-        """The text after the change, which it was made for."""
+        """The text, for which the edit was made, after the change."""
         return text[: self.start] + self.after + text[self.start + len(self.before) :]
 
     def revert(self, text: str) -> str | None:
@@ -106,7 +106,7 @@ def _newline(text: str) -> str:
 
 
 def _offset(text: str, place: Place) -> int:
-    """Where a line and column are in the text."""
+    """The offset of a line and column in the text."""
     start = 0
     for _ in range(place.line - 1):
         start = text.index("\n", start) + 1
@@ -114,7 +114,7 @@ def _offset(text: str, place: Place) -> int:
 
 
 def _end_of_line(text: str, start: int) -> int:
-    """Behind the line in which `start` is: where the next one begins."""
+    """The start of the next line after `start`."""
     end = text.find("\n", start)
     return len(text) if end < 0 else end + 1
 
@@ -127,7 +127,7 @@ def _wrapped(path: Path, value: object) -> object:
 
 
 def _deepest(document: Node, path: Path) -> tuple[Node, Path]:
-    """The last mapping or other value on the way to `path` that the document has, and the keys that it lacks."""
+    """The innermost value on the way to `path` that the document has, and the keys that it lacks."""
     node = follow(document, path)
     return node, path[len(node.path) :]
 

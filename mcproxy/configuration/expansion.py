@@ -18,7 +18,7 @@ from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.problems import PathKey, Problem
 
 CALLER: Final = "caller."
-"""Begins a reference to the caller of a call, which is filled in with each call (`catalog.arguments`)."""
+"""The prefix of references to the caller of a call, which are filled in with each call (`catalog.arguments`)."""
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Largest size of a file named by `${file:...}` or `envFile`."""
@@ -51,7 +51,7 @@ class Expansion:
     files: set[Path] = field(default_factory=set)
     """Files that were read or were missing."""
     host_file: bool = False
-    """Whether the file is a host's own: then only the references of hosts are expanded, and all else is plain text."""
+    """Whether the file is a host's own: then only hosts' references are expanded, and the rest is plain text."""
     warnings: list[Problem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class Expansion:
                 return self._named(body["name"], body["default"])
 
     def _of_caller(self, node: Node, text: str) -> str:
-        """`text` as it is, where it refers to the caller of each call. Raises Missing where there is no call."""
+        """`text` unchanged, if it refers to the caller of each call. Raises Missing where there is no call."""
         if not is_argument(node.path):
             raise Missing(f"{text} differs with each call: use it only in `tools.overrides.TOOL.arguments`")
         return text
@@ -174,7 +174,7 @@ class Expansion:
 
 
 def is_argument(path: Sequence[PathKey]) -> bool:
-    """Whether a key is part of an argument of a tool: a value there may refer to the caller."""
+    """Whether a key is part of a tool's argument: a value there may refer to the caller."""
     return tuple(path[2:4]) == ("tools", "overrides") and tuple(path[5:6]) == ("arguments",)
 
 

@@ -15,7 +15,7 @@ class NoSuchFile(ConfigurationError):
 
 
 def file_text(path: Path, encoding: str = "utf-8") -> str:
-    """The text of the file at `path`. Raises ConfigurationError: NoSuchFile where there is none."""
+    """The text of the file at `path`. Raises ConfigurationError: NoSuchFile if there is none."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

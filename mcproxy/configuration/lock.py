@@ -1,6 +1,6 @@
 """The lock file of approved definitions, to and from text: JSON in stable order, one line per definition.
 
-Refuses what it does not understand: a misread pin would approve something. Compares nothing itself.
+Refuses members that it does not understand: a misread pin could approve too much. Compares nothing itself.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_lock(path: Path) -> Lock:
-    """What the file at `path` approves; empty if it does not exist. Raises ConfigurationError."""
+    """The approved definitions in the file at `path`; empty if it does not exist. Raises ConfigurationError."""
     try:
         return parse_lock(file_text(path), str(path))
     except NoSuchFile:

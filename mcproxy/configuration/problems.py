@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: sentences, each with file, line, column and key. Imports no library."""
+"""Problems of a configuration: sentences, each with file, line, column and key. Imports no library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Find names in a configuration that name nothing: upstreams, roles and callers in rules, limits and endpoints (R86).
 
 A deny rule that can deny nothing is an error, since it protects nothing, and so is an enforcing hook that is asked
-about nothing; everything else is a warning, as are approvals that nobody can give.
+about nothing. Everything else is a warning, such as approvals that no operator can give.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcproxy.settings.access.hooks import KINDS
 from mcproxy.settings.access.policy import EFFECTS, EVERYONE, Rule
 
 FEW: Final = 8
-"""Names that are all told where none of them is near."""
+"""Names up to which all are listed if none resembles the unknown one."""
 _POLICY: Final = ("access", "policy")
 _LIMITS: Final = ("access", "limits", "rules")
 _KEYS: Final = ("access", "authentication", "keys")
@@ -63,7 +63,7 @@ def _of_rules(settings: Settings) -> Iterator[Finding]:
 
 
 def _of_approvals(settings: Settings) -> Iterator[Finding]:
-    """Rules by which calls wait for an operator, where no caller can be one."""
+    """Rules by which calls wait for an operator although no caller can be one."""
     roles, admin = _attainable_roles(settings), settings.admin
     if settings.access.approvals.webhook is not None or admin.port is None or roles is None or admin.role in roles:
         return
@@ -154,7 +154,7 @@ def _names(settings: Settings) -> Collection[str]:
 
 
 def _used_roles(settings: Settings) -> set[str]:
-    """Roles that make a difference somewhere."""
+    """Roles that some setting uses."""
     access = settings.access
     return {
         EVERYONE,
@@ -166,7 +166,7 @@ def _used_roles(settings: Settings) -> set[str]:
 
 
 def _attainable_roles(settings: Settings) -> Collection[str] | None:
-    """Roles that some caller can have; None where tokens, or a proxy in front, name roles of their own."""
+    """Roles that some caller can have; None if tokens, or a proxy in front, name further roles."""
     authentication = settings.access.authentication
     if authentication.oauth.issuers or (authentication.forwarded.trusted and authentication.forwarded.roles_header):
         return None
@@ -181,7 +181,7 @@ def _attainable_roles(settings: Settings) -> Collection[str] | None:
 
 
 def caller_names(settings: Settings) -> Collection[str] | None:
-    """The names that callers can have; None where another party names them."""
+    """The names that callers can have; None if another party names them."""
     authentication = settings.access.authentication
     named_elsewhere = authentication.oauth.issuers or authentication.forwarded.trusted
     if named_elsewhere or authentication.certificates.enabled:
@@ -190,12 +190,12 @@ def caller_names(settings: Settings) -> Collection[str] | None:
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """The end of a sentence that names the nearest of the known names, else all, where they are few."""
+    """The end of a sentence that suggests the nearest known name, or lists all if they are few."""
     near = suggestion(name, known)
     return near if near or not 0 < len(known) <= FEW else f"; there are {', '.join(map(repr, sorted(known)))}"
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """The end of a sentence that names the nearest of the known names, if any is near."""
+    """The end of a sentence that suggests the nearest known name, if any is near."""
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -40,9 +40,9 @@ from mcproxy.settings.endpoints import is_key
 from mcproxy.settings.section import InvalidKey
 
 SIMILARITY: Final = 0.75
-"""Similarity (0 to 1) from which an unknown key of a host's file is taken for a misspelt key of ours."""
+"""The similarity (0 to 1) from which an unknown key of a host's file counts as a misspelt key of ours."""
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of Unicode: by such characters a name passes for another one, or breaks the line that it is shown in."""
+"""Unicode categories of characters by which a name could be mistaken for another, or break its line."""
 TOP_LEVEL: Final = (*translation.SERVER_MAPS, *translation.OURS, "inputs", "$schema")
 
 _KEYS: Final = ("access", "authentication", "keys")
@@ -57,7 +57,7 @@ class Validator(msgspec.Struct, frozen=True):
     warnings: list[Problem] = msgspec.field(default_factory=list)
 
     def settings(self, document: Node) -> Settings | None:
-        """The settings; None where there are problems."""
+        """The settings; None if there are problems."""
         if not isinstance(document.value, dict):
             self._problem(document, f"should be a mapping with {translation.SERVER_MAPS[0]}")
         self._refuse_unknown(document)
@@ -92,7 +92,7 @@ class Validator(msgspec.Struct, frozen=True):
         return None if self.expansion.problems else settings
 
     def _check_references(self, document: Node, settings: Settings) -> None:
-        """R86: a name that names nothing is a warning, a deny rule that can deny nothing an error."""
+        """Reports names that name nothing: as a warning, or as an error for a deny rule that can deny nothing (R86)."""
         for found in findings(settings):
             node = follow(document, found.path)
             problem = Problem(str(self.expansion.file), found.sentence, node.place, found.path)
@@ -167,7 +167,7 @@ class Validator(msgspec.Struct, frozen=True):
         return self._locked(placed, path)
 
     def _with_manifests(self, access: Access, upstreams: Iterable[UpstreamSettings]) -> Access:
-        """With the lock file, where it is to say what servers list that are not started yet."""
+        """Settings with the lock file, if it lists what servers offer that are not started yet."""
         pins = access.pins
         if pins.mode != "off" or all(spec.start != "on_demand" for spec in upstreams):
             return access
@@ -363,7 +363,7 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
 
 
 def _remedy(path: Path) -> str:
-    """What makes a value of the form that it should have, where a command does."""
+    """A command that makes a value of the right form, if there is one."""
     name = path[len(_KEYS) : len(_KEYS) + 1]
     return f"; `mcproxy keys add {name[0]}` prints the lines" if name and path[: len(_KEYS)] == _KEYS else ""
 

@@ -54,7 +54,7 @@ async def print_explanation(
 
 
 def _explained_by_running(configuration: Configuration, asked: control.ExplainRequest) -> Explanation | None:
-    """What the gateway that runs says; None where none runs. Raises RefusedByGateway."""
+    """The running gateway's explanation; None if none runs. Raises RefusedByGateway."""
     try:
         told = RunningGateway(configuration.path).post("/explain", msgspec.json.encode(asked).decode())
     except NotRunning:

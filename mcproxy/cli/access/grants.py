@@ -125,7 +125,7 @@ async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str 
 
 
 async def logout(settings: Settings, name: str) -> ExitCode:
-    """Takes a grant back and forgets it."""
+    """Revokes a grant and forgets it."""
     spec = upstream_with_oauth(settings, name)
     try:
         async with _store(settings) as store:
@@ -146,7 +146,7 @@ async def logout(settings: Settings, name: str) -> ExitCode:
 
 
 async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:
-    """Prints the grants that are stored."""
+    """Prints the stored grants."""
     try:
         async with _store(settings) as store:
             grants = await store.all()
@@ -230,7 +230,10 @@ async def _redirects(port: int) -> AsyncIterator[tuple[str, asyncio.Queue[Redire
 
 
 async def _redirected(brought: asyncio.Queue[Redirected], url: str, open_url: Open | None) -> Redirected:
-    """What the redirect brought: to us, or pasted by a person whose browser is elsewhere. Raises TimeoutError."""
+    """The code in the redirect: received here, or pasted by a person whose browser is elsewhere.
+
+    Raises TimeoutError.
+    """
     with anyio.fail_after(LOGIN_TIMEOUT):
         if open_url is not None and await anyio.to_thread.run_sync(open_url, url) is not False:
             return await brought.get()

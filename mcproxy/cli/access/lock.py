@@ -1,7 +1,7 @@
 """`mcproxy lock`: record what upstreams offer as approved, or report how it differs from what was approved.
 
-Connects to every upstream, reads the files of its skills for the scan, and calls nothing. What was approved of an
-upstream that does not answer is kept.
+Connects to every upstream, reads the files of its skills for the scan, and calls nothing. Keeps the approved
+definitions of an upstream that does not answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LockMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What upstreams offer, and the names of those that could not be asked."""
+    """The definitions on offer, and the names of upstreams that could not be asked."""
 
     lock: Lock
     silent: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Requests by way of a gateway that runs, in place of one of the command's own that starts every server again."""
+"""Requests through a running gateway, instead of one of the command's own that would start every server again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcproxy.settings import Proxy, Settings, UpstreamSettings
 THE_GATEWAY: Final = "mcproxy"
 """The name of the gateway that runs, as the only server of the command's own."""
 KEY_VARIABLE: Final = "MCPROXY_KEY"
-"""The variable with the API key of who runs commands."""
+"""The environment variable with the API key for commands."""
 
 
 def settings_for(configuration: Configuration, url: str | None, key: str | None) -> Settings:

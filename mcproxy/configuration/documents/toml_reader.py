@@ -1,4 +1,4 @@
-"""Read TOML. `tomllib` tells no places: those of tables and keys are looked for in the text."""
+"""Read TOML. `tomllib` gives no line numbers: those of tables and keys are searched for in the text."""
 
 from __future__ import annotations
 

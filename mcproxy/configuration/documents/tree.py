@@ -23,7 +23,7 @@ class Node:
     text: str = ""
     """A scalar as written: where a text is expected, `yes` and `0123` are texts."""
     extent: tuple[int, int] | None = None
-    """Where the value begins and ends in the file, in characters; None in TOML, and for a whole empty file."""
+    """The start and end of the value in the file, in characters; None in TOML, and for an empty file."""
 
     @property
     def plain(self) -> object:

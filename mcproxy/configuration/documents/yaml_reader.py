@@ -58,7 +58,7 @@ _YAML_REASONS: Final = (
     (r"expected '?<(?:block end|document start)>'?, but found '(?:<scalar>|[,\]}])'", _BEHIND),
     (r"expected <block end>", "the line is indented like none of the lines above that it could belong to"),
 )
-"""What PyYAML says (its context and its problem), and what to say in its place."""
+"""PyYAML's messages (context and problem), and ours in their place."""
 
 
 def _yaml_reason(error: yaml.MarkedYAMLError) -> str:

@@ -1,4 +1,4 @@
-"""Computes how a host's file changes to have the gateway as one server, and the way back to the byte.
+"""Computes the change that puts the gateway into a host's file as one server, and its exact reversal.
 
 Decides and returns values; `cli.setup.connecting` reads, asks and writes.
 """
@@ -16,7 +16,7 @@ from mcproxy.configuration.editing import TextEdit, put
 from mcproxy.configuration.hosts.locations import Host
 
 EMPTY: Final = {".json": "{}\n", ".jsonc": "{}\n"}
-"""What stands for an empty file, by its suffix: JSON has no empty document."""
+"""The content that stands for an empty file, by its suffix: JSON has no empty document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ def _credentials(host: Host, gateway: Running) -> dict[str, object]:
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """What `connect` did to a file, so that it can be undone."""
+    """A change that `connect` made to a file, so that it can be undone."""
 
     host: str
     path: str
     name: str
     """The server's name in the file."""
     original: str | None
-    """The file before; None where it was not there. Secret: a host's file may hold tokens (R44)."""
+    """The file before; None if it did not exist. Secret: a host's file may hold tokens (R44)."""
     digest: str
     """SHA-256 of the file as it was written."""
     start: int
@@ -86,9 +86,9 @@ class Connection(msgspec.Struct, frozen=True):
     after: str
 
     def undone(self, text: str) -> str | None:
-        """The file without the change, to the byte unless it was changed since; None where it has to go.
+        """The file without the change, byte for byte if nothing else changed since; None if it has to be removed.
 
-        Raises CannotConnect where it was changed since in the very place.
+        Raises CannotConnect if that very place was changed since.
         """
         if text_digest(text) == self.digest:
             return self.original

@@ -1,6 +1,6 @@
 """The servers in a host's file, in whichever form the host writes them, as entries of `mcpServers`.
 
-A form is known by its keys, not by the file's name. What cannot be carried over is said in a note, and left out.
+A form is recognised by its keys, not by the file's name. Keys that cannot be carried over are left out, with a note.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HostServer:
         return self.members.pop(key, None)
 
     def leave_out(self, key: str, because: str) -> None:
-        """Takes a key away, and notes the reason; does nothing where there is no such key."""
+        """Removes a key, and notes the reason; does nothing if there is no such key."""
         if self.take(key) is not None:
             self.notes.append(f"`{key}` was left out: {because}")
 

@@ -1,6 +1,6 @@
 """`mcproxy import`: hosts' servers as a configuration of mcproxy, with secrets replaced by `${VARIABLES}`.
 
-Says what it left out, and nothing that `mcproxy check` refuses. Reads the hosts' files and writes nothing.
+Says what it left out, and produces nothing that `mcproxy check` refuses. Reads the hosts' files and writes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INPUT: Final = re.compile(r"\$\{input:([^}]+)\}")
 _NAME: Final = re.compile(r"\$\{(?:env:)?(\w+)")
 _DOLLAR: Final = "${DOLLAR:-$}"
 _ESSENTIAL: Final = ("command", "url", "args", "env", "headers", "cwd", "type")
-"""Keys without which a server would be another one."""
+"""Keys without which a server would be a different one."""
 
 
 @dataclass(slots=True)
@@ -48,12 +48,12 @@ class Imported:
     """Variables that the `.env` beside the new file has already. Secret (R44)."""
     servers: dict[str, dict[str, object]] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
-    """The place of its value in the host's file, by the variable's name."""
+    """For each variable, the place of its value in the host's file."""
     values: dict[str, str] = field(default_factory=dict, repr=False)
-    """The values of those variables that the host's file has. Secret (R44)."""
+    """The values in the host's file for these variables. Secret (R44)."""
     sources: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was left out or changed, a sentence each."""
+    """Sentences on what was left out or changed."""
 
     def render(self) -> str:
         """The configuration as YAML."""
@@ -161,7 +161,7 @@ def _add(imported: Imported, found: Mapping[str, dict[str, object]], source: str
 
 
 def _leave_out_refused(imported: Imported) -> None:
-    """Takes out what `mcproxy check` would refuse, so that the rest can be used at once."""
+    """Removes what `mcproxy check` would refuse, so that the rest can be used at once."""
     while imported.servers and (problems := _problems(imported)):
         for problem in problems:
             name, *keys = problem.path[1:] or (None,)
@@ -181,7 +181,7 @@ def _leave_out_refused(imported: Imported) -> None:
 
 
 def _problems(imported: Imported) -> list[Problem]:
-    """What is wrong with it once every variable is set."""
+    """The problems of an entry once every variable is set."""
     text = imported.render()
     variables = {**dict.fromkeys(_NAME.findall(text), "value"), **imported.existing, **imported.values}
     expansion = Expansion(Path("mcproxy.yaml"), variables)

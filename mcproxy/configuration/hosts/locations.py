@@ -27,15 +27,15 @@ class Host:
     project: str | None = None
     """The file of a project, relative to its folder."""
     windows: str | None = None
-    """The file of the user on Windows, where it is another."""
+    """The user's file on Windows, if it is another."""
     url: str | None = "url"
-    """The key of a server's URL; None where the host starts programs alone."""
+    """The key of a server's URL; None if the host only starts programs."""
     headers: str = "headers"
     """The key of a server's headers."""
     http: tuple[tuple[str, object], ...] = ()
-    """What else a server over HTTP has."""
+    """Further members of a server over HTTP."""
     stdio: tuple[tuple[str, object], ...] = ()
-    """What else a server that is a program has."""
+    """Further members of a server that is a program."""
     command: str = "command"
     """The key of the program."""
     one_list: bool = False
@@ -47,9 +47,9 @@ class Host:
     variable: str | None = "${%s}"
     """How a value refers to an environment variable, with `%s` for its name; None where it cannot."""
     more: tuple[str, ...] = ()
-    """Further files of the user, of which `import` reads each that there is."""
+    """Further files of the user, all of which `import` reads if they exist."""
     restart: str = "restart it, or reload its servers"
-    """What makes it read its file again."""
+    """How to make the host read its file again."""
 
 
 HOSTS: Final[Mapping[str, Host]] = {

@@ -1,7 +1,7 @@
 """An MCP bundle (`.mcpb`, formerly `.dxt`): unpacked into a folder named by its digest, and its command.
 
-A bundle is a ZIP file with a `manifest.json`. What would leave the folder, be a link, or be too much is refused before
-anything is written; a bundle that is there already is not unpacked again.
+A bundle is a ZIP file with a `manifest.json`. Members that would leave the folder, are links, or are too large are
+refused before anything is written; a bundle that was unpacked before is not unpacked again.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _server(manifest: Mapping[str, Any], target: Path, path: Path) -> dict[str, 
 
 
 def _asked(name: str, described: object) -> str:
-    """What a host would ask its user for: the default, or a variable to set."""
+    """A value that a host would ask its user for: the default, or a variable to set."""
     found = described if isinstance(described, Mapping) else {}
     default = found.get("default")
     if isinstance(default, str | int | float | bool) and found.get("sensitive") is not True:
@@ -120,7 +120,7 @@ def _extract(archive: zipfile.ZipFile, target: Path, path: Path) -> None:
                 file.mkdir(parents=True, exist_ok=True)
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
-            # What a header says of a size need not be so.
+            # The size in a header may be wrong.
             with archive.open(member) as source, file.open("wb") as written:
                 while piece := source.read(1024 * 1024):
                     left -= len(piece)
