@@ -87,7 +87,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     from mcproxy.admin.measures.statistics import CallStatistics
     from mcproxy.admin.pages import Pages
     from mcproxy.admin.status_page import StatusPage
-    from mcproxy.downstream.front.page_authentication import Operators
+    from mcproxy.downstream.front.page_authentication import OperatorAuthentication
 
     figures = CallStatistics(app.metrics)
     pages = Pages(
@@ -97,7 +97,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
         (lambda: None) if reloading is None else lambda: reloading.refused,
         token=secrets.token_urlsafe(),
     )
-    operators = Operators(app.context, app.identity, lambda: app.settings)
+    operators = OperatorAuthentication(app.context, app.identity, lambda: app.settings)
     usage = UsageReader(lambda: app.settings.access.audit.file)
     page = StatusPage(pages, app.feed, operators, app.actions, usage, app.site.operators_url)
     async with anyio.create_task_group() as tasks:

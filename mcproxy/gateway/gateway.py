@@ -32,11 +32,11 @@ from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.hooks import CallHooks
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.input.logins import LoginPages
-from mcproxy.gateway.listings.approvals import Approvals, VettedUpstream
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.lists import Lists
+from mcproxy.gateway.listings.pin_checks import PinChecks, VettedUpstream
 from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
@@ -157,7 +157,7 @@ class Gateway:
         self.approvals = CallApprovals(
             settings, catalogue, metrics, self._resolver.learn, self._fetcher.refetched, self.audit.note, approval_link
         )
-        self._approvals = Approvals(catalogue, upstreams, metrics)
+        self._pin_checks = PinChecks(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (
             listeners,  # first: all others look up there who listens, and who has just left
             self._cache,  # before a client can hear of a change, and read: what changed is forgotten by then
@@ -171,7 +171,7 @@ class Gateway:
             self.approvals,
             self._result_limits,
             self._hooks,
-            self._approvals,
+            self._pin_checks,
             self._search,
             self._embeddings,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
@@ -301,11 +301,11 @@ class Gateway:
 
     def unapproved(self) -> list[RefusedEntry]:
         """What upstreams offer over shared links and `access.pins` has not approved."""
-        return self._approvals.unapproved()
+        return self._pin_checks.unapproved()
 
     def offered(self) -> dict[str, Approved | None]:
         """What each upstream offers now, in the form to be approved; None for an upstream whose lists are unknown."""
-        return self._approvals.offered()
+        return self._pin_checks.offered()
 
     def _wrapped(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[str, Upstream]:
         """`upstreams` with tracing and, where pins are enforced, with definitions compared at each start of a child."""

@@ -29,7 +29,7 @@ _REFUSED_FOR_GOOD: Final = frozenset({Fault.INSUFFICIENT, Fault.MALFORMED, Fault
 """Faults for which another password would not help."""
 
 
-class Operators:
+class OperatorAuthentication:
     """Finds the principal of a page's request. `settings` returns those in force."""
 
     def __init__(self, context: TransportContext, identity: Identity, settings: Callable[[], Settings]) -> None:

@@ -41,8 +41,8 @@ from mcproxy.gateway.approval.approval import (
 from mcproxy.gateway.approval.legible import masked
 from mcproxy.gateway.approval.rounds import ApprovedRounds
 from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.listings.approvals import Refetch
 from mcproxy.gateway.listings.keys import ListKey
+from mcproxy.gateway.listings.pin_checks import Refetch
 from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import STATELESS_VERSIONS

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from mcproxy.access.identity import Identity
-from mcproxy.downstream.front.page_authentication import Operators
+from mcproxy.downstream.front.page_authentication import OperatorAuthentication
 from mcproxy.settings import Proxy, Settings
 from tests.downstream.front.test_operators import settings
 from tests.fakes.gateway import FakeGateway, edge_of
@@ -27,7 +27,7 @@ Client = TestClient[web.Request, web.Application]
 async def page(given: Settings, allowed_hosts: tuple[str, ...] = ()) -> AsyncIterator[Client]:
     async with edge_of(FakeGateway(), Proxy(allowed_hosts=allowed_hosts)) as context:
         identity = Identity(given.access.authentication, context.tasks.start_soon)
-        operators = Operators(context, identity, lambda: given)
+        operators = OperatorAuthentication(context, identity, lambda: given)
 
         async def look(request: web.Request) -> web.Response:
             operators.check_host(request)

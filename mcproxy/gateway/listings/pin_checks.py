@@ -66,7 +66,7 @@ class VettedUpstream:
         self._upstream.release(owner)
 
 
-class Approvals(Component):
+class PinChecks(Component):
     """The definitions offered over shared links, and which of them are not approved.
 
     `upstreams` are the names of those enabled.
