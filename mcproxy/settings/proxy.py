@@ -65,6 +65,10 @@ class LimitSettings(Section):
     """Messages that wait to be written to one client; a response beyond it disconnects the client."""
     max_queued_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of those messages."""
+    max_unsent_bytes: Bytes = 256 * 1024 * 1024
+    """Bytes of responses that wait on all connections to be taken; beyond it, the client that took nothing for longest
+    is disconnected.
+    """
     max_connections_total: Positive = 500
     """Connections to upstreams made for a single session or caller, over all upstreams."""
     max_metric_subjects: Positive = 1000

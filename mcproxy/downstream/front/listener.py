@@ -78,6 +78,7 @@ def _server_bounds(context: TransportContext) -> http.Bounds:
         write_timeout=context.proxy.write_timeout,
         connections=limits.max_connections,
         head_timeout=limits.head_timeout,
+        unsent=limits.max_unsent_bytes,
     )
 
 

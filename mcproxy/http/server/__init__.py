@@ -13,9 +13,10 @@ Guarantees:
 - A handler learns that its client disconnected, or shut down its side; in the latter case its response is still sent.
 - A connection ends with its client's certificate. A handler that raises costs its own request a 500.
 
-Limits: those in `Bounds`; 64 KiB without a byte of body (head, trailers, what separates chunks); 16 requests waiting
-behind the one that is handled; 256 KiB of bodies that wait for handlers, then reading is paused; 16 KiB of heads that
-are remembered. Behind a response, 64 KiB of an unread body are still taken, or the connection is closed after 2 s.
+Limits: those in `Bounds`, of which `unsent` is over all connections of a server; 64 KiB without a byte of body (head,
+trailers, what separates chunks); 16 requests waiting behind the one that is handled; 256 KiB of bodies that wait for
+handlers, then reading is paused; 16 KiB of heads that are remembered. Behind a response, 64 KiB of an unread body are
+still taken, or the connection is closed after 2 s.
 No HTTP/2, upgrades, content codings, ranges or files; a whole body is held in memory; trailers are dropped.
 """
 

@@ -12,6 +12,8 @@ class ChunkSink(Protocol):
 
     full: bool
     """True while the client has not taken enough of what was written."""
+    written: int
+    """Bytes of the last piece that was written."""
 
     def stream_ended(self) -> None:
         """Take note that all of the body is written. Called once."""
@@ -44,12 +46,14 @@ class ChunkedBody:
     def write(self, data: bytes) -> None:
         if not self.has_ended:
             head, self._head = self._head, b""
+            self._connection.written = len(data)
             self._transport.write(head + self._framed(data))
 
     def end(self, data: bytes = b"") -> None:
         if not self.has_ended:
             self.has_ended = True
             end = b"0\r\n\r\n" if self._chunked else b""
+            self._connection.written = len(data)
             self._transport.write(self._head + self._framed(data) + end)
             self._connection.stream_ended()
 

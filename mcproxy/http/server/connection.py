@@ -88,6 +88,7 @@ class ServerConnection(asyncio.Protocol):
         "full",
         "max_body",
         "state",
+        "written",
     )
 
     def __init__(self, owner: ConnectionOwner) -> None:
@@ -100,6 +101,8 @@ class ServerConnection(asyncio.Protocol):
         self.state = IDLE
         self.full = False
         """True while the client has not taken enough of what was written."""
+        self.written = 0
+        """Bytes of the last long piece that was written."""
         self._reader = RequestReader(self)
         self._served: Request | None = None
         """The request that a handler runs for."""
@@ -178,6 +181,16 @@ class ServerConnection(asyncio.Protocol):
 
     def has_expired(self, now: float) -> bool:
         return self.is_idle and now - self._idle_since > self._bounds.idle
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept until the client has taken the last of them: what is written as a whole is kept whole."""
+        return max(self.written, self.unsent)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the client has not taken."""
+        return self._transport.get_write_buffer_size()
 
     def forget(self) -> None:
         self._reader.forget()
@@ -297,9 +310,11 @@ class ServerConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.full = True
         self._set_deadline(self._bounds.write_timeout)
+        self._owner.unsent.add(self)
 
     def resume_writing(self) -> None:
-        self.full = False
+        self.full, self.written = False, 0
+        self._owner.unsent.discard(self)
         if self.state not in (LINGERING, CLOSING):
             self._set_deadline(None)
         if self._chunks is not None:
@@ -411,6 +426,7 @@ class ServerConnection(asyncio.Protocol):
         if request.method == "HEAD":
             self._transport.write(start)
         elif len(body) > COPIED:
+            self.written = len(body)
             self._transport.writelines((start, body))
         else:
             self._transport.write(start + body)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mcproxy.http.server.messages import RequestHandler, Response
+from mcproxy.http.server.unsent import UnsentBytes, UnsentConnection
 
 MakeRefusal = Callable[[int, str], Response]
 """Makes the response to a request that reaches no handler, from a status and a sentence."""
@@ -29,9 +30,11 @@ class Bounds:
     """Connections at once."""
     head_timeout: float = 30
     """Seconds between the first byte of a head and its end."""
+    unsent: int = 256 * 1024 * 1024
+    """Bytes that may wait on all connections for clients that do not take them."""
 
 
-class OwnedConnection(Protocol):
+class OwnedConnection(UnsentConnection, Protocol):
     """A connection as its server sees it."""
 
     @property
@@ -50,9 +53,6 @@ class OwnedConnection(Protocol):
     def close(self) -> None:
         """Ends it once the client has read what was written."""
 
-    def reset(self) -> None:
-        """Ends it at once, so that the client knows that something is missing."""
-
     def refuse(self, status: int, sentence: str) -> None:
         """Reads no more. Requests that were read are answered; if there are none, the refusal is sent."""
 
@@ -62,6 +62,10 @@ class ConnectionOwner(Protocol):
 
     handler: RequestHandler
     refuse: MakeRefusal
+
+    @property
+    def unsent(self) -> UnsentBytes:
+        """What waits for clients that do not take it."""
 
     @property
     def bounds(self) -> Bounds:

@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from mcproxy.http.server.connection import ServerConnection
 from mcproxy.http.server.messages import RequestHandler
 from mcproxy.http.server.owner import Bounds, MakeRefusal, OwnedConnection
+from mcproxy.http.server.unsent import UnsentBytes
 
 SWEEPS: Final = 4
 """Checks for idle connections within the time that one may be idle."""
@@ -35,6 +36,7 @@ class Server:
         self._bounds = bounds
         self._tasks: asyncio.TaskGroup | None = None
         self._connections: set[OwnedConnection] = set()
+        self._unsent = UnsentBytes(lambda: self.bounds.unsent)
         self.closing = False
         self._listening: asyncio.Server | None = None
         self._emptied = asyncio.Event()
@@ -105,6 +107,10 @@ class Server:
     def bounds(self) -> Bounds:
         return self._bounds()
 
+    @property
+    def unsent(self) -> UnsentBytes:
+        return self._unsent
+
     def opened(self, connection: OwnedConnection) -> None:
         self._connections.add(connection)
         excess = len(self._connections) - self.bounds.connections
@@ -115,6 +121,7 @@ class Server:
 
     def lost(self, connection: OwnedConnection) -> None:
         self._connections.discard(connection)
+        self._unsent.discard(connection)
         if not self._connections:
             self._emptied.set()
 

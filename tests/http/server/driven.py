@@ -11,6 +11,7 @@ from typing import Any
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import ServerConnection
 from mcproxy.http.server.owner import MakeRefusal, OwnedConnection
+from mcproxy.http.server.unsent import UnsentBytes
 from tests.http.server.serving import BOUNDS, echo, refuse
 
 TURNS = 40
@@ -63,6 +64,9 @@ class DrivenTransport(asyncio.Transport):
         assert not self.is_paused, "it is paused already"
         self.is_paused = True
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def resume_reading(self) -> None:
         assert self.is_paused, "it is not paused"
         self.is_paused = False
@@ -82,6 +86,7 @@ class DrivenConnection:
         self.handler = handler
         self.refuse: MakeRefusal = refuse
         self.closing = False
+        self.unsent = UnsentBytes(lambda: bounds.unsent)
         self.lost_connections = 0
         self._tasks = tasks
         self.transport = DrivenTransport(**info)
