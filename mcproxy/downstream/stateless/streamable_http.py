@@ -178,17 +178,12 @@ class StatelessPost(msgspec.Struct, eq=False):
 
     def send(self, message: Message) -> None:
         """Takes notifications, then the answer; messages after it are dropped."""
-        if self._answer is not None:
-            return
-        if isinstance(message, (Response, ErrorResponse)):
+        if type(message) is Notification:
+            self.put(encode(message), droppable=True)
+        elif isinstance(message, (Response, ErrorResponse)) and self._answer is None:
             self._answer = message
-        elif self.accepted.events:
-            self._begin_stream()
-        else:
-            return
-        if self._events is not None:
-            self.send_buffer.put(encode_event(encode(message)), droppable=isinstance(message, Notification))
-            if self._answer is not None:
+            if self._events is not None:
+                self.send_buffer.put(encode_event(encode(message)))
                 self.send_buffer.close()
 
     def put(self, notification: bytes, *, droppable: bool) -> None:
