@@ -207,8 +207,8 @@ class InputBridge(Component):
 
         `again` is the call's state from before its caller logged in.
         """
-        retry = again or (await self._continued(call) if REQUEST_STATE in call.params else _Retry(call))
-        made, outcome = retry.made, None
+        retry = again or (await self._continued(call) if REQUEST_STATE in call.params else None)
+        made, outcome = call if retry is None else retry.made, None
         try:
             if not isinstance(made, Call):
                 outcome = await self._parking.resume(made, call)
@@ -228,7 +228,7 @@ class InputBridge(Component):
             case InputRequired():
                 return await self._relay(call, outcome)
             case Failed(login=LoginNeed() as need):
-                return outcome if again else await self._answer_after_login(handler, call, retry, outcome, need)
+                return outcome if again else await self._answer_after_login(handler, call, retry or _Retry(call), outcome, need)
             case Failed(error=error) if (requests := url_elicitations(error)) and not is_unwilling(call):
                 return await self._relay(call, input_required(requests, None))
             case _:
