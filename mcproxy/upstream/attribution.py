@@ -75,13 +75,12 @@ class CallsInFlight:
             self.principal = name
         elif self.principal != name:
             self.principal, self._is_shared = None, True
+            self._given_up.clear()
 
     def end(self, request: RequestId) -> None:
         """Removes a call. One that the server has not answered is remembered for a while, without its params."""
         call = self._calls.pop(request, None)
-        if self._is_shared:
-            self._given_up.clear()
-        elif call is not None and call.row.may_ask:
+        if call is not None and call.row.may_ask and not self._is_shared:
             now = self._clock()
             self._forget_expired(now)
             self._given_up[request] = (replace(call, params={}), now + LINGER)

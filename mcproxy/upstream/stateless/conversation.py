@@ -154,7 +154,8 @@ class StatelessConversation:
         if row.era is _HANDSHAKE or row.notification or row.name in self._answers:
             return await self._answers.get(row.name, _answer_empty)(call)
         id = self._requests.mint()
-        if call.caller.log_level is not None or self._has_unknown_extensions:
+        may_be_told = call.caller.log_level is not None or self._has_unknown_extensions
+        if may_be_told:
             self._calls.begin(id, call)
         elif self._send_cancel is not None:
             self._calls.note_principal(call)  # On a pipe, log messages do not name their request.
@@ -178,7 +179,8 @@ class StatelessConversation:
         except (RequestTimeout, Rejected) as error:
             return unanswered(self._context, call, error)
         finally:
-            self._calls.end(id)
+            if may_be_told:
+                self._calls.end(id)
             self._in_flight -= 1
             if self.is_closed:
                 self._answered.set()
