@@ -14,9 +14,9 @@ import anyio
 
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import Listener
-from mcproxy.call.upstreams import Upstream
+from mcproxy.call.upstreams import Connected, Disconnected, Upstream, UpstreamEvent
 from mcproxy.concurrency.clock import Clock, Sleep
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.credential_leases import CredentialLeases
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.keys import LinkKey
@@ -30,6 +30,7 @@ SWEEPS: Final = 4
 
 class OwnLinks(Component):
     goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
+    heeds = LINK_EVENTS
 
     def __init__(
         self,
@@ -63,6 +64,16 @@ class OwnLinks(Component):
         brought = listener.caller.credentials
         if brought is not None:
             self._leases.keep(brought.key, listener.caller.principal.account, self._now())
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Ends a link of a session that is over: what was under way when it ended may have made one since (R14)."""
+        match event:
+            case Connected(owner=str(owner)) | Disconnected(owner=str(owner)):
+                of_session = LinkKey(event.upstream, owner) in self._catalogue.own_links(owner)
+                if of_session and self._listeners.of(owner) is None:
+                    self._upstreams[event.upstream].release(owner)
+            case _:
+                pass
 
     def leave(self, listener: Listener) -> None:
         """Ends the links of a session when its last listener leaves."""

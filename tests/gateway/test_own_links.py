@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.own_links`: links of principals, and how long they are kept."""
+"""The twin of `mcproxy.gateway.own_links`: links of principals and sessions, and how long they are kept."""
 
 from __future__ import annotations
 
@@ -70,3 +70,16 @@ async def test_no_link_is_made_for_a_principal_before_it_calls() -> None:
         assert await h.listed(Kind.TOOLS, principal=ANN) == ["a__t"]
         await quiet()
         assert {call.over for call in h["a"].calls} == {None}
+
+
+async def test_r14_a_link_that_is_made_for_a_session_after_its_end_is_let_go_at_once() -> None:
+    async with house(FakeUpstream("a", tools={}), options={"a": {"connection": "session"}}) as h:
+        await h.ready()
+        listener = h.listener(session="s1")
+        h["a"].connect("s1")
+        assert h["a"].released == []
+        h.gateway.leave(listener)
+        h["a"].connect("s1")
+        assert h["a"].released == ["s1", "s1"]
+        h["a"].disconnect("s1")
+        assert h["a"].released == ["s1", "s1", "s1"]
