@@ -9,8 +9,9 @@ Guarantees:
 - `ConnectFailed` means that nothing was sent; `ConnectionBroken`, that it is unknown what became of a request.
 - A header field never becomes two: to write what a line cannot hold raises ValueError (RFC 9110, section 5.5).
 - Cancelling a request closes its connection, unless the response is complete.
-- A body waits for its reader: beyond 256 KiB unread the server is made to wait. A paused connection is resumed
-  whenever its reader takes, releases or closes; the table in `connection` says so.
+- A body waits for its reader: beyond 256 KiB unread the server is made to wait; beyond 4 MiB where the head was
+  recognised, which says how long the body is. A paused connection is resumed whenever its reader takes, releases or
+  closes; the table in `connection` says so.
 - What a server sends unasked, or behind a response, closes the connection and never becomes another response.
 
 Limits: 64 KiB without a byte of body (heads, interim responses, trailers); 16 KiB and 1 s for the rest of a released

@@ -27,6 +27,8 @@ DROPPING_TIME: Final = 1.0
 KEEP_ALIVE: Final = 15.0
 """Seconds that a connection waits for another request; servers mostly wait longer."""
 
+_TOO_MUCH: Final = "it sends more than it was asked for"
+
 
 class ClientConnectionState(Enum):
     """What a connection does, and whether it reads."""
@@ -89,6 +91,7 @@ class ClientConnection(asyncio.Protocol):
         "_is_interim",
         "_keep_alive",
         "_loop",
+        "_missing",
         "_on_closed",
         "_on_idle",
         "_parser",
@@ -123,6 +126,8 @@ class ClientConnection(asyncio.Protocol):
         self._fields: list[tuple[bytes, bytes]] = []
         self._without_body = 0
         """Bytes that the parser was fed in a row without reading any of a body."""
+        self._missing = 0
+        """Bytes of a body that the parser does not read."""
         self._is_interim = False
 
     # For its pool
@@ -213,7 +218,17 @@ class ClientConnection(asyncio.Protocol):
                 self._free(known[0])
                 return
             self._apply(BYTES_READ)
-        self._parse(data)
+            begun = self._head_cache.begun(data)
+            if begun is not None:
+                head, body, self._missing = begun
+                response.begin(head, len(body) + self._missing)
+                response.feed(body)
+                self.update_reading()
+                return
+        if self._missing and response is not None:
+            self._read_body(response, data)
+        else:
+            self._parse(data)
         if self.state is CLOSED:
             return
         if self._fault is not None:
@@ -226,6 +241,16 @@ class ClientConnection(asyncio.Protocol):
             self._free(response.head)
         else:
             self.update_reading()
+
+    def _read_body(self, response: ClientResponse, data: bytes) -> None:
+        """Reads what is missing of a body whose head was recognised."""
+        body = data[: self._missing]
+        self._missing -= len(body)
+        response.feed(body)
+        if not self._missing:
+            response.finish()
+        if len(body) < len(data):
+            self._fail(_TOO_MUCH)
 
     def _parse(self, data: bytes) -> None:
         self._without_body += len(data)
@@ -251,7 +276,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._response is None or self._response.is_complete:
-            self._fail("it sends more than it was asked for")
+            self._fail(_TOO_MUCH)
 
     def on_status(self, status: bytes) -> None:
         self._reason += status

@@ -33,7 +33,9 @@ WITHOUT_BODY: Final = frozenset({204, 304})
 
 LONGEST: Final = 4096
 """Bytes of a head that is remembered."""
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})(?=[ \t]*(?:\r\n|\Z))", re.IGNORECASE)
+MAX_DIGITS: Final = 15
+"""Digits of a body's length that is recognised."""
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})(?=[ \t]*(?:\r\n|\Z))" % MAX_DIGITS, re.IGNORECASE)
 
 
 class ResponseHead(msgspec.Struct, frozen=True):
@@ -145,6 +147,20 @@ class HeadCache:
         if not end or head != b"%b%d%b" % (self._before, len(body), self._after):
             return None
         return self._head, body
+
+    def begun(self, data: bytes) -> tuple[ResponseHead, bytes, int] | None:
+        """The head, what arrived of the body, and how many bytes are missing, if `data` begins a longer response."""
+        if self._head is None:
+            return None
+        end = data.find(b"\r\n\r\n", 0, LONGEST + 4)
+        if end < 0 or not (data.startswith(self._before, 0, end) and data.endswith(self._after, 0, end)):
+            return None
+        length = data[len(self._before) : end - len(self._after)]
+        if not length.isdigit() or len(length) > MAX_DIGITS:
+            return None
+        body = data[end + 4 :]
+        missing = int(length) - len(body)
+        return (self._head, body, missing) if missing > 0 else None
 
     def remember(self, head: ResponseHead, data: bytes) -> None:
         """Remember `head`. `data` is the whole response as it arrived, and nothing else but interim responses."""

@@ -9,6 +9,8 @@ from mcproxy.http.client.heads import NO_HEAD, ResponseHead
 
 MAX_UNREAD: Final = 256 * 1024
 """Bytes of a body that wait for a reader of pieces; beyond, the connection's reading is paused."""
+MAX_UNREAD_WHOLE: Final = 4 * 1024 * 1024
+"""Bytes, likewise, of a body whose length is known: most readers take it whole, once they are told of its head."""
 LONG_PIECE: Final = 4 * 1024
 """Bytes of a piece of a body that is kept as it arrived until all are joined."""
 LAST_BYTES: Final = 16 * 1024
@@ -128,9 +130,10 @@ class ClientResponse:
 
     # For its connection
 
-    def begin(self, head: ResponseHead) -> None:
-        """Take the head."""
+    def begin(self, head: ResponseHead, length: int = 0) -> None:
+        """Take the head. `length`: bytes of the body, if that is known."""
         self.head = head
+        self.max_unread = max(self.max_unread, min(length, MAX_UNREAD_WHOLE))
         self._wake()
 
     def finish_with(self, head: ResponseHead, body: bytes) -> None:

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from mcproxy.http.client.connection import ClientConnection
 from mcproxy.http.client.heads import HeadCache, ResponseHead, read_head
-from mcproxy.http.client.response import ConnectionBroken, ResponseTooLarge
+from mcproxy.http.client.response import (
+    LAST_BYTES,
+    MAX_UNREAD,
+    MAX_UNREAD_WHOLE,
+    ClientResponse,
+    ConnectionBroken,
+    ResponseTooLarge,
+)
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
 from tests.timeouts import GUARD
 
@@ -168,13 +175,44 @@ def test_a_server_that_is_recognised_is_told_from_none_that_is_not(
     assert anyio.run(told, HeadCache(), said, cuts) == anyio.run(told, Forgetful(), said, cuts)
 
 
-@pytest.mark.parametrize("body", [b"", b'{"id":2}'])
+@pytest.mark.parametrize("body", [b"", b'{"id":2}', b"longer than its head: " * 10])
 def test_a_known_head_is_one_wherever_it_is_cut(body: bytes) -> None:
     said = answered(body)
     for place in range(len(said)):
         outcome = anyio.run(told, HeadCache(), said, [place])
         assert outcome == anyio.run(told, Forgetful(), said, [place])
         assert outcome[5] == body
+
+
+async def begun_answer(length: int, arrived: int) -> tuple[Met, ClientResponse]:
+    """A known server's answer with a body of that length, of which so many bytes arrived."""
+    bench = Met(HeadCache())
+    await bench.answer(answered(b"hello"))
+    pieces = (b"x" * min(MAX_UNREAD, arrived - at) for at in range(0, arrived, MAX_UNREAD))
+    return bench, await bench.answer(answered(b"", b"%d" % length) + next(pieces), *pieces)
+
+
+async def test_a_long_body_whose_length_is_known_waits_whole_for_its_reader() -> None:
+    bench, answer = await begun_answer(MAX_UNREAD_WHOLE, MAX_UNREAD_WHOLE - 1)
+    assert bench.transport.reading
+    bench.feed([b"!"])
+    body = await answer.read(MAX_UNREAD_WHOLE)
+    assert (len(body), body[-1:], bench.freed) == (MAX_UNREAD_WHOLE, b"!", 2)
+
+
+async def test_a_body_that_is_longer_than_any_waits_with_its_server() -> None:
+    bench, answer = await begun_answer(2 * MAX_UNREAD_WHOLE, MAX_UNREAD_WHOLE + 1)
+    assert not bench.transport.reading
+    assert len(await anext(answer)) == MAX_UNREAD_WHOLE + 1
+    assert bench.transport.reading
+
+
+@pytest.mark.parametrize(("missing", "freed"), [(LAST_BYTES, 2), (LAST_BYTES + 1, 1)])
+async def test_a_known_servers_answer_that_is_released_ends_soon_or_is_given_up(missing: int, freed: int) -> None:
+    bench, answer = await begun_answer(MAX_UNREAD + missing, MAX_UNREAD)
+    answer.release()
+    bench.feed([b"x" * missing])
+    assert (bench.freed, bench.lost) == (freed, 2 - freed)
 
 
 async def test_what_is_known_of_a_server_holds_for_all_its_connections() -> None:
