@@ -228,7 +228,9 @@ class InputBridge(Component):
             case InputRequired():
                 return await self._relay(call, outcome)
             case Failed(login=LoginNeed() as need):
-                return outcome if again else await self._answer_after_login(handler, call, retry or _Retry(call), outcome, need)
+                if again:
+                    return outcome
+                return await self._answer_after_login(handler, call, retry or _Retry(call), outcome, need)
             case Failed(error=error) if (requests := url_elicitations(error)) and not is_unwilling(call):
                 return await self._relay(call, input_required(requests, None))
             case _:
