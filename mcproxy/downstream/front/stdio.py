@@ -110,6 +110,7 @@ async def _read(
                 await pipe.receive(incoming)
         except InvalidMessage as invalid:
             pipe.send(invalid.response())
+    pipe.end_input()
     ended.set()
 
 

@@ -45,12 +45,20 @@ async def ask(
 
     params = in_older_form(caller.version, request.params)
 
+    was_put = False
+
     async def put(message: Message) -> None:
+        nonlocal was_put
         send(message)
+        was_put = True
+
+    async def take_back(cancelled: Message) -> None:
+        if was_put:
+            send(cancelled)
 
     try:
         answer = await requests.exchange(
-            request.method, params, put, Timeouts(timeout, timeout), send_cancel=put, id=id
+            request.method, params, put, Timeouts(timeout, timeout), send_cancel=take_back, id=id
         )
     except PeerGone as gone:
         raise McpError(INVALID_REQUEST, f"the client cannot be asked {request.method}: {gone}") from gone

@@ -60,6 +60,7 @@ class HandshakePipe:
         self._frame = frame
         self._initializing = False
         self._initialized = False
+        self._input_ended = False
 
     @property
     def connected(self) -> bool:
@@ -67,7 +68,7 @@ class HandshakePipe:
 
     def send(self, message: Message) -> None:
         """As `Outlet.send`."""
-        if isinstance(message, Request) and not self.connected:
+        if isinstance(message, Request) and (self._input_ended or not self.connected):
             raise PeerGone("the connection ended")
         self.put(encode(message), droppable=isinstance(message, Notification))
 
@@ -86,6 +87,12 @@ class HandshakePipe:
     def close(self) -> None:
         """Accepts no more messages; the connection ends once those in the send buffer are written."""
         self.send_buffer.close()
+
+    def end_input(self) -> None:
+        """Takes note that the client sends nothing more: no question of now or later is answered."""
+        self._input_ended = True
+        if self.session is not None:
+            self.session.requests.fail_all(PeerGone("its input ended"))
 
     def refill(self) -> bool:
         """Puts pending changes into the send buffer, once the client has sent a message after `initialize`.

@@ -12,7 +12,11 @@ from typing import Any
 import anyio
 import pytest
 
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.downstream.front.stdio import serve_stdio
+from mcproxy.protocol.jsonrpc import first_level
 from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, asking, edge_of, quick
@@ -109,6 +113,26 @@ async def test_r12_calls_in_flight_may_end_first() -> None:
             client.close()
             held.release.set()
             assert (await client.receive())["id"] == 1
+            await client.ended.wait()
+
+
+async def test_r12_a_question_that_no_input_can_answer_holds_up_nothing() -> None:
+    async def answer(call: Call) -> Outcome:
+        refusals = []
+        for _ in range(2):
+            with pytest.raises(McpError) as refused:
+                await call.client.ask(InputRequest("sampling/createMessage", {}))
+            refusals.append(refused.value.code)
+        return Complete(first_level({"content": [], "structuredContent": {"codes": refusals}}))
+
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = answer
+    with anyio.fail_after(GUARD):
+        async with piped(gateway, quick(shutdown_grace=10 * GUARD)) as client:
+            await client.open({"sampling": {}})
+            assert (await client.ask(request(1, "tools/call")))["method"] == "sampling/createMessage"
+            client.close()
+            assert (await client.receive())["result"]["structuredContent"] == {"codes": [-32600, -32600]}
             await client.ended.wait()
 
 
