@@ -97,12 +97,12 @@ class Cluster(Section):
     headers and credentials are encrypted all the same.
     """
     on_loss: Annotated[Literal["reopen", "404"], BeforeValidator(_as_text)] = "reopen"
-    """What a session gets whose replica died. `reopen`: another replica restores it, with its subscriptions.
+    """What happens to a session whose replica died. `reopen`: another replica restores it, with its subscriptions.
 
     `404`: its client has to initialize anew.
     """
     timeout: Seconds = 0.05
-    """Time that Redis has to answer; then what was asked of it counts as failed."""
+    """Time that Redis has to answer; then the request to it counts as failed."""
     member_ttl: Seconds = 5
     """Time after which a replica that was not heard of is asked whether it lives.
 

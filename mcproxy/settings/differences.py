@@ -21,7 +21,7 @@ ADOPTED: Final = frozenset(
 """Keys of an upstream that an existing link adopts; any other key needs a new link."""
 
 OF_LINKS: Final = frozenset({"max_connections", "required", "stderr_lines", "timeouts"})
-"""Keys of an upstream that neither what callers see nor what is remembered of it depends on."""
+"""Keys of an upstream that affect neither callers' views nor what is cached of it."""
 
 RESTART: Final = (
     "host",
@@ -91,7 +91,7 @@ class Difference:
 
 
 def diff(old: Settings, new: Settings) -> Difference:
-    """What a reload changes, in the parts of the settings by which the gateway goes."""
+    """The changes that a reload makes, in the terms by which the gateway applies them."""
     before, after = enabled(old), enabled(new)
     stay = [name for name in before if name in after]
     keys = set(_changed_keys(old.proxy, new.proxy))
@@ -138,7 +138,7 @@ def _same_but_for(unheeded: frozenset[str], old: Sequence[UpstreamSettings], new
 
 
 def shows_same(old: Settings, new: Settings) -> bool:
-    """Whether the names, the lists and the policy follow from both alike, whatever else differs."""
+    """Whether names, lists and policy are the same under both."""
     return (
         old.access == new.access
         and old.endpoints == new.endpoints

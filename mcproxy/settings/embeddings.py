@@ -1,4 +1,4 @@
-"""Settings of a service that makes vectors of texts, for searches by meaning (`proxy.embeddings`)."""
+"""Settings of an embeddings service, for searches by meaning (`proxy.embeddings`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class EmbeddingSettings(Section):
     """A service by which `find_tools` also searches by meaning; needs `pip install mcproxy[embeddings]`."""
 
     url: SafeUrl
-    """Where texts are posted, such as https://models.example/v1/embeddings: https, or http on loopback."""
+    """URL to post texts to, such as https://models.example/v1/embeddings: https, or http on loopback."""
     model: Annotated[str, Field(min_length=1)]
-    """The model that the service is to use."""
+    """The model for the service to use."""
     key: Annotated[str, Field(min_length=1)] | None = None
     """Sent as a bearer token."""
     timeout: Seconds = 0.3
-    """Time for the vector of a query; without it, a search goes by words alone."""
+    """Time for the vector of a query; after it, the search goes by words alone."""
     batch_timeout: Seconds = 30
     """Time for the vectors of a batch of tools."""
     max_batch: Annotated[int, Field(gt=0, le=256)] = 32

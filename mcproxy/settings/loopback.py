@@ -1,4 +1,4 @@
-"""Which host names and addresses mean this very machine, and which URLs no program can listen at. Looks nothing up."""
+"""Host names and addresses of this very machine, and URLs that no other program can listen to. Looks nothing up."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ class Proxy(Section):
     set, one is generated and kept in the user's state folder.
     """
     grant_key: Literal["secret", "keyring"] = "secret"
-    """What stored logins at upstreams are sealed under: `secret`, or a key of their own in the system's keyring.
+    """The key that seals stored logins at upstreams: `secret`, or a key of its own in the system's `keyring`.
 
     The keyring needs `pip install mcproxy[keyring]`. Replicas, which share their logins, need `secret`.
     """

@@ -72,7 +72,7 @@ class Settings(Section):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The values in it that nobody is shown (requirement R44), as far as the file that it came from says so."""
+        """Its values that may never be shown (requirement R44), as far as its file tells."""
         return self._secrets
 
     def keeping_secret(self, values: Iterable[str]) -> Settings:

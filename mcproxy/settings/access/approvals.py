@@ -1,6 +1,6 @@
 """Settings of approvals (`access.approvals`): how long calls wait for a person, how many may, and how operators learn.
 
-Which calls need approval is said by the policy: `approve` of an allow rule.
+The policy says which calls need approval: `approve` in an allow rule.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from mcproxy.settings.section import Positive, Seconds, Section
 
 
 class ApprovalWebhookSettings(WebhookSettings):
-    """A service that is told of calls which wait for an operator."""
+    """A service that is told of calls that wait for an operator."""
 
     attempts: Positive = 10
-    """Requests for one call, until the service accepts one (2xx); with exponential backoff, no longer than it waits."""
+    """Requests for one call until the service accepts one (2xx), with exponential backoff, while the call waits."""
 
 
 class ApprovalSettings(Section):
     """Calls that wait for a person (`access.approvals`); `approve` in an allow rule says which."""
 
     timeout: Seconds = 300
-    """Time that a person has to answer; then the call is refused. To be less than `proxy.bridge.park_ttl`."""
+    """Time that a person has to answer; then the call is refused. Should be less than `proxy.bridge.park_ttl`."""
     max_waiting: Positive = 1000
     """Calls that wait at once; one more is refused."""
     max_waiting_per_principal: Positive = 20

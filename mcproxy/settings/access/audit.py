@@ -16,7 +16,7 @@ class AuditSettings(Section):
     """How arguments are recorded: `hash`, a keyed hash, equal for equal arguments; `redacted`, without secrets; `none`.
     """
     redact: tuple[Glob, ...] = ()
-    """With `redacted`: globs of arguments whose values are left out, beside those whose names look secret."""
+    """With `redacted`: globs of arguments whose values are left out, beside those with names of secrets."""
     fail: Literal["open", "closed"] = "open"
     """What happens to calls while the file cannot be written. `open`: they run, and lost records are counted.
 

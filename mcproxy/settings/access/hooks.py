@@ -15,7 +15,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "prompts/get": Kind.PROMPTS,
     "resources/read": Kind.RESOURCES,
 }
-"""What each of these methods uses, of the upstreams' lists."""
+"""The kind of entry that each of these methods uses."""
 
 
 class HookSettings(Selection, WebhookSettings):
@@ -26,6 +26,6 @@ class HookSettings(Selection, WebhookSettings):
     phase: Literal["before", "after"] = "before"
     """`before`: it gets the call; `after`: it gets the result as well."""
     mode: Literal["enforce", "audit"] = "enforce"
-    """`audit`: its answers are written down, and do nothing else."""
+    """`enforce`: its decisions hold; `audit`: they are only written to the audit log."""
     fail: Literal["closed", "open"] = "closed"
-    """What becomes of a call if the service fails: it is refused, or goes on."""
+    """Whether calls are refused or go on if the service fails."""

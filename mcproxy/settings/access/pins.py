@@ -17,7 +17,7 @@ from mcproxy.settings.section import Section
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One definition as it was approved."""
+    """One approved definition."""
 
     sha256: str
     """Digest of the whole definition."""
@@ -29,7 +29,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an upstream said of itself, and its lists in full: shown while it is not running (`start: on_demand`)."""
+    """An upstream's identity and its lists in full: shown while it is not running (`start: on_demand`)."""
 
     era: Era
     version: str
@@ -41,16 +41,16 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What was approved of one upstream, by the upstream's own names."""
+    """The approved definitions of one upstream, by the upstream's own names."""
 
     instructions: str | None = None
     definitions: Mapping[Kind, Mapping[str, Pin]] = field(default_factory=dict)
     manifest: Manifest | None = None
-    """Of an upstream that is started on demand."""
+    """The manifest of an upstream that is started on demand."""
 
 
 Lock = Mapping[str, Approved]
-"""What was approved, by the names of upstreams."""
+"""The approved definitions, by the names of upstreams."""
 
 
 def _off(value: object) -> object:

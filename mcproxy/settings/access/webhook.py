@@ -1,4 +1,4 @@
-"""Settings of a webhook: a service of the operator's that is told something, and whose answer counts."""
+"""Settings of a webhook: an operator's service that is sent requests, and whose answers count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WebhookSettings(Section):
     """A service that is sent signed requests (Standard Webhooks)."""
 
     url: SafeUrl
-    """Where requests are posted: https, or http on loopback. Redirects are not followed."""
+    """URL to post requests to: https, or http on loopback. Redirects are not followed."""
     secret: Annotated[str, Field(min_length=16)]
     """Key of the signature: HMAC-SHA256 over `webhook-id`, `webhook-timestamp` and the body, joined by dots."""
     timeout: Seconds = 2

@@ -1,4 +1,4 @@
-"""Settings of `credentials` of an upstream: which headers of a client's request go on with its calls.
+"""Settings of `credentials` of an upstream: which headers of a client's request are passed on with its calls.
 
 No header is forwarded by default (R40), and a header that authenticates the caller to the gateway never is.
 """
@@ -24,7 +24,7 @@ _NOT_FORWARDED: Final = re.compile(
     r"|last-event-id|proxy-.*|mcp-.*|forwarded|x-forwarded-.*|traceparent|tracestate|baggage",
     re.IGNORECASE,
 )
-"""Headers of a single hop, or that identify it (RFC 9110, section 7.6.1)."""
+"""Headers that concern a single hop, or identify it (RFC 9110, section 7.6.1)."""
 
 
 class CredentialSettings(Section):
@@ -48,7 +48,7 @@ class CredentialSettings(Section):
         return dict(_upstream_header(template, headers[header.lower()]) for header, template in self.forward.items())
 
     def consumed(self, authentication: Authentication) -> str | None:
-        """A forwarded header that authenticates callers to the gateway; None where there is none."""
+        """A forwarded header that authenticates callers to the gateway, if any."""
         forwarded = authentication.forwarded
         own = [authentication.key_header] if authentication.key_header else []
         own += ["Authorization"] if authentication.required else []

@@ -1,4 +1,4 @@
-"""Settings of OAuth toward one upstream: by which grant the gateway gets its tokens, and for whom."""
+"""Settings of OAuth toward one upstream: the grant by which the gateway gets tokens, and for which callers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Https = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=2048)]
 
 
 class OAuthClient(Section):
-    """What the authorization server knows the gateway as, where it was registered there beforehand."""
+    """The gateway's client at the authorization server, if it was registered there beforehand."""
 
     id: str | None = None
     """The client identifier; without it the gateway publishes a metadata document or registers itself."""
     secret: str | None = Field(default=None, repr=False)
     """The client's secret, as `${VARIABLE}`."""
     key: str | None = Field(default=None, repr=False)
-    """A private key in PEM, as `${file:/path}`: the client proves itself by signed assertions (private_key_jwt)."""
+    """A private key in PEM, as `${file:/path}`: the client authenticates by signed assertions (private_key_jwt)."""
     algorithm: Literal["RS256", "PS256", "ES256", "ES384", "EdDSA"] | None = None
-    """How assertions are signed; found out from the key where it is not given."""
+    """Signature algorithm of assertions. Default: chosen by the key."""
     metadata_url: Https | None = None
-    """Where the client's metadata document is published; `proxy.public_url` + `/oauth/client.json` by default."""
+    """URL of the client's metadata document. Default: `proxy.public_url` + `/oauth/client.json`."""
 
     @model_validator(mode="after")
     def _a_proof_belongs_to_an_id(self) -> OAuthClient:
@@ -38,14 +38,14 @@ class OAuthClient(Section):
 
 
 class WorkloadSettings(Section):
-    """Of grant `workload`: the assertion that the platform gives this process (RFC 7523)."""
+    """For the grant `workload`: the assertion that the platform gives this process (RFC 7523)."""
 
     token_file: str
-    """A file with a JSON Web Token, read anew for each token request."""
+    """A file with a JSON Web Token, read for each token request."""
 
 
 class EnterpriseSettings(Section):
-    """Of grant `enterprise`: the identity provider whose word the authorization server takes (Cross-App Access).
+    """For the grant `enterprise`: the identity provider that the authorization server trusts (Cross-App Access).
 
     The identity token is exchanged there for an assertion (ID-JAG, RFC 8693), and that for the access token (RFC 7523).
     """
@@ -61,7 +61,7 @@ class EnterpriseSettings(Section):
 
 
 class OAuthSettings(Section):
-    """How the gateway gets tokens for an upstream. `oauth: {}` finds everything out."""
+    """How the gateway gets tokens for an upstream. `oauth: {}` discovers everything."""
 
     grant: Literal["authorization_code", "client_credentials", "token_exchange", "enterprise", "workload"] = (
         "authorization_code"
@@ -75,21 +75,21 @@ class OAuthSettings(Section):
     Default: `principal` for a login of people where callers authenticate, else `gateway`.
     """
     issuer: Https | None = None
-    """The authorization server. Found out at first, and kept to from then on, where it is not given."""
+    """The authorization server. Default: discovered at first use, and kept from then on."""
     client: OAuthClient = OAuthClient()
     """The gateway as this authorization server knows it."""
     scopes: tuple[RequestedScope, ...] = ()
-    """Scopes that are asked for beside those that the server wants."""
+    """Scopes to request beside those that the server demands."""
     scopes_allowed: tuple[str, ...] = ("*",)
-    """Globs of the scopes that may be asked for: the ceiling of what a server's challenges can lead to."""
+    """Globs of the scopes that may be requested: the ceiling for a server's challenges."""
     enterprise: EnterpriseSettings | None = None
-    """Of grant `enterprise`."""
+    """For the grant `enterprise`."""
     workload: WorkloadSettings | None = None
-    """Of grant `workload`."""
+    """For the grant `workload`."""
 
     @property
     def exchanges(self) -> bool:
-        """Whether the tokens by which callers authenticate here are exchanged."""
+        """Whether the tokens with which callers authenticate to the gateway are exchanged."""
         is_own = self.enterprise is not None and self.enterprise.id_token_file is None
         return self.grant == "token_exchange" or is_own
 

@@ -41,7 +41,7 @@ class ArgumentOverride(Section):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the upstream always gets the same value, but for what it has of the caller."""
+        """Whether the upstream always gets the same value, apart from the caller's own facts in it."""
         return self.constant is not None
 
     @property
@@ -154,7 +154,7 @@ class UpstreamSettings(Section):
     """One server behind the gateway: `command` (a child process over stdio) or `url` (HTTP)."""
 
     name: str
-    """The key in `mcpServers`: any text that does not begin with `/`, is not `.` or `..`, and can be seen."""
+    """The key in `mcpServers`: visible text that does not begin with `/`, and is not `.` or `..`."""
     type: Literal["auto", "stdio", "http", "sse"] = "auto"
     """Transport: `stdio`, `http` (Streamable HTTP) or `sse` (HTTP+SSE).
 
@@ -177,7 +177,7 @@ class UpstreamSettings(Section):
     `Name: value`. Run before the first request, and again after a 401; no shell is involved.
     """
     oauth: OAuthSettings | None = None
-    """How the gateway gets OAuth tokens for `url`: `oauth: {}` finds everything out; `mcproxy login NAME` logs in."""
+    """How the gateway gets OAuth tokens for `url`: `oauth: {}` discovers everything; `mcproxy login NAME` logs in."""
     credentials: CredentialSettings = CredentialSettings()
     """Credentials that callers bring for this upstream themselves (HTTP alone)."""
     prefix: Prefix
