@@ -6,6 +6,7 @@ and failures say little about the era; the transports decide on them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,6 +45,17 @@ QUESTION: Final = Request("discover", DISCOVER, wrap({}, OURSELVES))
 MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 """Error codes that no older revision has (basic, Error Codes)."""
 
+_WITHOUT_SESSION: Final = frozenset({400, 404, 422})
+"""Statuses with which servers of the handshake era refuse a request that names no session."""
+_HANDSHAKE_WANTED: Final = re.compile(
+    r"\bsession[ _-]?id\b|\b(?:server|session) (?:is )?not initialized|\binitialize request|\bsession initialization"
+    r"|\b(?:no valid|no such|invalid|unknown|missing) (?:mcp[ -])?session\b"
+    r'|(?:^|"|: ?)(?:mcp[ -])?session\b[^".]{0,80}\b'
+    r"(?:not found|unknown|expired|invalid|required|missing|terminated)\b",
+    re.IGNORECASE,
+)
+"""What they say then. A tool may speak of sessions too, of a browser or a bank."""
+
 _versions = msgspec.json.Decoder(list[str])
 
 
@@ -79,6 +91,14 @@ def is_modern(error: ErrorObject, status: int | None) -> bool:
     streamable-http, Protocol Version Header: with 404, "the JSON-RPC error body distinguishes this case".
     """
     return error.code in MODERN_ERRORS or (status == 404 and error.code == METHOD_NOT_FOUND)
+
+
+def wants_handshake(status: int, text: str) -> bool:
+    """Whether a server of the handshake era so refuses a request without a session, of which it executed nothing.
+
+    transports, 2025-11-25, Session Management: a server "SHOULD respond to requests without" one "with HTTP 400".
+    """
+    return status in _WITHOUT_SESSION and _HANDSHAKE_WANTED.search(text) is not None
 
 
 def _judged(error: ErrorObject, status: int | None) -> Older | Unreachable:

@@ -6,7 +6,6 @@ cancelled by closing its response.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
@@ -55,12 +54,11 @@ from mcproxy.upstream.requester import (
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
 from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
-from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
+from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern, wants_handshake
 
 _TOOLS: Final = Kind.TOOLS
 REFETCHED_PAGES: Final = 100
 """Pages of a tool list that are read at most to find one definition."""
-_HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
 
 
 @asynccontextmanager
@@ -266,7 +264,7 @@ class _Stateless:
         if isinstance(message, ErrorResponse) and is_modern(message.error, response.status):
             self.conversation.take(replace(message, id=request.id), request.id)
             return
-        if _HANDSHAKE_WANTED.search(quotable(body)):
+        if wants_handshake(response.status, quotable(body)):
             # Replaced by a server of the handshake era, which executes nothing without a session.
             raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
         raise rejection

@@ -9,7 +9,7 @@ import pytest
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse, Response, first_level, raw
 from mcproxy.upstream.link import Unreachable
-from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
+from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, wants_handshake
 from tests.upstream.support import decoded
 
 
@@ -97,3 +97,36 @@ def test_a_result_of_something_else_is_of_a_server_that_took_the_method_for_its_
 def test_capabilities_that_are_no_object_are_refused() -> None:
     with pytest.raises(Unreachable, match="malformed"):
         identity(answered(supportedVersions=["2026-07-28"], capabilities=[]))
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (400, '{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: Server not initialized"},"id":null}'),
+        (400, '{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: Mcp-Session-Id header is required"}}'),
+        (400, '{"id":"server-error","error":{"code":-32600,"message":"Bad Request: Missing session ID"}}'),
+        (404, '{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}'),
+        (404, "session not found"),
+        (400, "Bad Request: no valid session"),
+        (400, "Invalid session ID"),
+        (400, 'method "tools/call" is invalid during session initialization'),
+        (422, "Unexpected message, expect initialize request"),
+        (400, "A new session can only be created by an initialize request."),
+    ],
+)
+def test_a_server_of_old_that_took_the_place_of_a_newer_one_is_known_by_its_refusals(status: int, text: str) -> None:
+    assert wants_handshake(status, text)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (409, "Invalid session ID"),
+        (400, "the booking session initialized twice"),
+        (400, '{"jsonrpc":"2.0","error":{"code":-32000,"message":"Browser session not found"},"id":null}'),
+        (422, "could not initialize the payment"),
+        (400, "your sessions are many"),
+    ],
+)
+def test_r4_what_a_tool_says_of_sessions_of_another_kind_does_not_have_it_called_again(status: int, text: str) -> None:
+    assert not wants_handshake(status, text)
