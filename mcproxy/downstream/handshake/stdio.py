@@ -21,7 +21,6 @@ from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
-from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
@@ -51,7 +50,7 @@ class HandshakePipe:
         self.transport = transport
         self.principal = principal
         self.endpoint = endpoint
-        self.send_buffer = SendBuffer(context.proxy.limits)
+        self.send_buffer = context.send_buffer()
         self.session: Session | None = None
         self.credentials: ForwardedCredentials | None = None
         """The forwarded credentials of the latest request."""

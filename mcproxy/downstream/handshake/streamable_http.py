@@ -99,7 +99,7 @@ class StreamableHttp:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, head)
         stream, after = _resumed(session, request.fields.get(_RESUME))
-        send_buffer = SendBuffer(self._context.proxy.limits)
+        send_buffer = self._context.send_buffer()
         adopt = partial(self._sessions.adopt, session)
         opened = self._streams.open(head.identified, head.identify_again(request), send_buffer.close, adopt)
         send_buffer.put(KEEP_ALIVE)
@@ -123,7 +123,7 @@ class StreamableHttp:
         headers = {SESSION_HEADER: session.id}
         if head.headers.accepted.json:
             return json(encode(response), headers=headers)
-        send_buffer = SendBuffer(self._context.proxy.limits)
+        send_buffer = self._context.send_buffer()
         send_buffer.put(encode_event(encode(response)))
         send_buffer.close()
         return await EventStream(request, self._context, TRANSPORT, send_buffer, headers=headers).wait_ended()
@@ -239,7 +239,7 @@ class HandshakePost(msgspec.Struct, eq=False):
 
     def _begin_stream(self) -> ReplayStream:
         self.stream = stream = self.session.streams.open()
-        send_buffer = SendBuffer(self.context.proxy.limits)
+        send_buffer = self.context.send_buffer()
         stream.attach(send_buffer, primed=polls(self.session.caller.version))
         for answer in self.answers:
             stream.send(answer)

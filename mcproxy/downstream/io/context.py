@@ -16,6 +16,8 @@ from mcproxy.concurrency.deadlines import Deadlines
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.downstream.io.ended_streams import EndedStreams
 from mcproxy.downstream.io.keep_alive import KeepAlive
+from mcproxy.downstream.io.send_buffer import SendBuffer
+from mcproxy.http.server import UnsentBytes
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Proxy
@@ -91,6 +93,8 @@ class TransportContext:
     stream_deadlines: Deadlines = field(init=False)
     """Deadlines of POSTs: one without an answer after `stream_after` seconds is answered as a stream."""
 
+    _queued: UnsentBytes = field(init=False)
+
     generation: object = field(init=False, default_factory=object)
     """Another object after each reload: values derived from settings are valid for one generation."""
 
@@ -102,7 +106,12 @@ class TransportContext:
 
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
+        self._queued = UnsentBytes(lambda: self.proxy.limits.max_unsent_bytes)
         self.stream_deadlines = Deadlines(self.proxy.stream_after)
+
+    def send_buffer(self) -> SendBuffer:
+        """A buffer for a new event stream; what waits in all of them is bounded together."""
+        return SendBuffer(self.proxy.limits, self._queued)
 
     def reconfigure(self, proxy: Proxy, forwarded: frozenset[str], *, exchanges_tokens: bool = False) -> None:
         """Puts other settings in force from the next request on."""

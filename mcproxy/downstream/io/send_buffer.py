@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
+from mcproxy.http.server import UnsentBytes
 from mcproxy.settings import LimitSettings
+
+COUNTED: Final = 64 * 1024
+"""Bytes by which a buffer grows between two times that it is counted among all."""
 
 
 class SendBuffer:
@@ -18,9 +23,10 @@ class SendBuffer:
     `refill` is called when it is found empty, to put into it what waits elsewhere; returns whether more may wait.
     """
 
-    __slots__ = ("_frames", "_limits", "_size", "closed", "may_have_more", "on_ready", "refill")
+    __slots__ = ("_counted", "_frames", "_limits", "_queued", "_size", "closed", "may_have_more", "on_ready", "refill")
 
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: LimitSettings, queued: UnsentBytes | None = None) -> None:
+        """`queued` counts what waits in all buffers, if that is bounded (implements `UnsentConnection` for it)."""
         self.on_ready: Callable[[], None] = _do_nothing
         self.refill: Callable[[], bool] = _add_nothing
         self.may_have_more = False
@@ -28,6 +34,9 @@ class SendBuffer:
         self._limits = limits
         self._frames: list[bytes] = []
         self._size = 0
+        self._queued = queued
+        self._counted = 0
+        """The size that `queued` knows of; 0 where it does not count this buffer."""
         self.closed = False
         """Whether it accepts no more frames."""
 
@@ -57,6 +66,24 @@ class SendBuffer:
         # The writer was notified of earlier frames.
         if first:
             self.on_ready()
+        if self._size - self._counted >= COUNTED and self._queued is not None:
+            self._counted = self._size
+            self._queued.add(self)
+
+    @property
+    def held(self) -> int:
+        """Bytes in it."""
+        return self._size
+
+    @property
+    def unsent(self) -> int:
+        """Bytes in it: all frames are taken together."""
+        return self._size
+
+    def reset(self) -> None:
+        """Ends the connection, where all buffers together hold too much."""
+        self._counted = 0
+        self.discard()
 
     def restore(self, frames: list[bytes]) -> None:
         """Adds frames whose number is limited elsewhere: the events of a stream that is resumed."""
@@ -72,6 +99,7 @@ class SendBuffer:
     def discard(self) -> None:
         """Closes and drops the frames: their connection is over."""
         self._frames, self._size = [], 0
+        self._uncount()
         self.close()
 
     def notify_writer(self) -> None:
@@ -84,7 +112,13 @@ class SendBuffer:
         taken = b"".join(self._frames)
         self._frames.clear()
         self._size = 0
+        self._uncount()
         return taken
+
+    def _uncount(self) -> None:
+        if self._counted and self._queued is not None:
+            self._counted = 0
+            self._queued.discard(self)
 
     def _has_room(self, frame: bytes) -> bool:
         limits = self._limits

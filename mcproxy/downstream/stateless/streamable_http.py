@@ -173,7 +173,7 @@ class StatelessPost(msgspec.Struct, eq=False):
     def send_buffer(self) -> SendBuffer:
         """Of its stream. Made when first used: most posts have none."""
         if self._send_buffer is None:
-            self._send_buffer = SendBuffer(self.context.proxy.limits)
+            self._send_buffer = self.context.send_buffer()
         return self._send_buffer
 
     def send(self, message: Message) -> None:

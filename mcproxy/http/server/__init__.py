@@ -37,6 +37,7 @@ from mcproxy.http.server.messages import (
 from mcproxy.http.server.owner import Bounds, MakeRefusal
 from mcproxy.http.server.router import MethodNotAllowed, NotFound, PathRouter, Route, RoutedHandler
 from mcproxy.http.server.server import Server
+from mcproxy.http.server.unsent import UnsentBytes
 
 __all__ = [
     "Answered",
@@ -57,6 +58,7 @@ __all__ = [
     "RoutedHandler",
     "Server",
     "Streamed",
+    "UnsentBytes",
     "ip_address",
     "ip_host",
 ]

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from mcproxy.downstream.io.send_buffer import SendBuffer, pump
+from mcproxy.http.server import UnsentBytes
 from mcproxy.settings import LimitSettings
 from tests.timeouts import GUARD
 
@@ -29,6 +30,33 @@ async def test_r23_what_may_be_missed_is_dropped_when_there_is_no_room() -> None
     box.put(b"answer")
     box.put(b"progress", droppable=True)
     assert box.take() == b"answer"
+
+
+FRAME = b"x" * 100_000
+
+
+async def test_r54_of_all_buffers_together_the_one_that_was_added_to_longest_ago_gives_way() -> None:
+    queued = UnsentBytes(lambda: 500_000)
+    boxes = [SendBuffer(LimitSettings(), queued) for _ in range(3)]
+    for box in boxes:
+        box.put(FRAME)
+        box.put(FRAME)
+    assert [box.closed for box in boxes] == [True, False, False]
+    assert [len(box) for box in boxes] == [0, 2, 2]
+    assert queued.total == 400_000
+
+
+async def test_what_is_taken_leaves_room_for_others() -> None:
+    queued = UnsentBytes(lambda: 500_000)
+    boxes = [SendBuffer(LimitSettings(), queued) for _ in range(9)]
+    for box in boxes:
+        box.put(FRAME)
+        box.put(FRAME)
+        assert len(box.take()) == 200_000
+    assert not any(box.closed for box in boxes)
+    boxes[0].put(FRAME)
+    boxes[0].discard()
+    assert queued.total == 0
 
 
 @pytest.mark.parametrize("box", [send_buffer(messages=2), send_buffer(size=2)])
