@@ -263,7 +263,7 @@ class _Streamable:
         """Keeps the GET stream, the push channel, open for as long as the server offers one."""
         position, failures, opened = Position(), 0, False
         while not self._conversation.is_closed:
-            started = anyio.current_time()
+            started, refused = anyio.current_time(), True
             try:
                 response = await self._get(position)
             except (NotAccepted, PeerGone, Rejected):
@@ -271,19 +271,20 @@ class _Streamable:
                 failures += 1
             else:
                 with closing(response):
-                    if not self._offers_stream(response, opened):
+                    if _is_event_stream(response):
+                        opened, refused = True, False
+                        position = await self._follow_pushes(response, position)
+                    else:
                         self._report_channel(PushChannel.LOST)
-                        return
-                    opened = opened or response.ok
-                    position = await self._follow_pushes(response, position)
+                        if not self._may_offer_stream(response.status, opened):
+                            return
                 failures = 0 if anyio.current_time() - started > STABLE_AFTER else failures + 1
-            # A stream that its server keeps closing is reopened ever more slowly (requirement R6).
-            await anyio.sleep(min(position.wait(failures), self._context.spec.timeouts.total))
+            # A stream that its server keeps closing is reopened ever more slowly (requirement R6), and so is one that
+            # is refused, whatever pause the server once asked for (WHATWG HTML, section 9.2.3).
+            pause = max(position.wait(failures), backoff.delay(failures) if refused else 0.0)
+            await anyio.sleep(min(pause, self._context.spec.timeouts.total))
 
     async def _follow_pushes(self, response: HttpResponse, position: Position) -> Position:
-        if not response.ok:
-            self._report_channel(PushChannel.LOST)
-            return position
         self._report_channel(PushChannel.RESTORED)
         try:
             position = await self._follow(response, None, position)
@@ -300,15 +301,15 @@ class _Streamable:
             self._channel = channel
             self._context.publish(channel)
 
-    def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
-        """Whether the server offers a GET stream: 405 says no, as do other refusals.
+    def _may_offer_stream(self, status: int, opened: bool) -> bool:
+        """Whether a GET stream may be had later than now: 405 says no (transports, Listening for Messages).
 
-        transports, Listening for Messages.
+        Other refusals say so too, but for those that may pass: where there was a stream before, its server may not have
+        noticed its end yet (409 of the TypeScript SDK).
         """
-        if opened and response.status == 404:
+        if opened and status == 404:
             self._conversation.drain("the upstream lost the session")
-        may_pass = opened or response.status in TRANSIENT
-        return _is_event_stream(response) or response.status >= 500 or (may_pass and response.status != 405)
+        return status >= 500 or ((opened or status in TRANSIENT) and status != 405)
 
     async def _get(self, position: Position) -> HttpResponse:
         resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)

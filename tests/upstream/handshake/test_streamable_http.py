@@ -574,6 +574,23 @@ async def test_r21_a_stream_that_is_refused_once_is_asked_for_again_where_there_
     assert opened >= 3
 
 
+async def test_what_is_no_stream_is_none_even_where_there_was_one_before() -> None:
+    opened, answered = 0, anyio.Event()
+
+    async def on_get(http: web.Request) -> web.StreamResponse:
+        nonlocal opened
+        opened += 1
+        if opened == 1:
+            return await events(http, b"retry: 10\n\n")
+        if opened == 3:
+            answered.set()
+        return web.json_response({"maintenance": True})
+
+    async with serving(FakeStreamable(on_get=on_get)) as url, running(at(url)) as it:
+        await answered.wait()
+        assert [each.change for each in it.events.of(UpstreamChanged)] == [PushChannel.LOST]
+
+
 @pytest.mark.parametrize("id", [b"", b"\x01", b"x" * 5000])
 async def test_a_stream_whose_last_id_fits_into_no_header_is_reopened_without_one_and_its_link_stays(id: bytes) -> None:
     resumed: list[str | None] = []
