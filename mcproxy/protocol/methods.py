@@ -205,7 +205,10 @@ METHODS: Final[dict[str, Method]] = {
             "prompts/get", _U, Subject.PROMPT, "name", Kind.PROMPTS, shape=Shape.MESSAGES, may_ask=True,
             capability="prompts", safe_to_repeat=True,
         ),
-        Method("completion/complete", _U, Subject.REFERENCE, "ref", capability="completions", safe_to_repeat=True),
+        Method(
+            "completion/complete", _U, Subject.REFERENCE, "ref", capability="completions", names_subject=False,
+            safe_to_repeat=True,
+        ),
         Method(
             "resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H,
             subscribes=True,

@@ -102,8 +102,8 @@ def test_standard_headers_are_what_is_checked() -> None:
 def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> None:
     assert standard_headers(VERSION, METHODS["resources/read"], {"uri": raw("a://b")})["Mcp-Name"] == "a://b"
     assert standard_headers(VERSION, METHODS["prompts/get"], {"name": raw("p")})["Mcp-Name"] == "p"
-    ref = {"ref": raw({"type": "ref/prompt", "name": "p"})}
-    assert "Mcp-Name" not in standard_headers(VERSION, METHODS["completion/complete"], ref)
+    for ref in ({"type": "ref/prompt", "name": "p"}, "malformed"):
+        assert "Mcp-Name" not in standard_headers(VERSION, METHODS["completion/complete"], {"ref": raw(ref)})
     assert "Mcp-Name" not in standard_headers(VERSION, METHODS["tools/list"], {"name": raw("x")})
 
 
