@@ -226,6 +226,7 @@ class TryResult:
 
     @property
     def goes_on(self) -> bool:
+        """Whether the call waits for a further round of input."""
         return bool(self.questions) or self.state is not None
 
     @property

@@ -68,6 +68,7 @@ class TryOutClient:
 
 
 def can_be_tried(kind: Kind) -> bool:
+    """Whether the status page offers a form to try entries of this kind."""
     return kind in _METHODS
 
 

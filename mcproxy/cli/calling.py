@@ -295,6 +295,7 @@ async def _gateway(settings: Settings) -> AsyncIterator[LocalGateway]:
 
 
 def entry_row(kind: Kind, entry: ListedEntry) -> tuple[str, str]:
+    """The name of an entry, and the first line of its description."""
     lines = str(entry.get("description") or entry.get("title") or "").strip().splitlines()
     return str(entry.get(kind.key, "")), lines[0] if lines else ""
 

@@ -45,6 +45,8 @@ JsonArguments = Annotated[str, typer.Option("--json-args", help="The arguments a
 
 
 class ListName(Enum):
+    """The lists that `mcproxy list` prints."""
+
     TOOLS = "tools"
     RESOURCES = "resources"
     PROMPTS = "prompts"

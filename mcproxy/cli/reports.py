@@ -83,6 +83,7 @@ def reports(
 
 
 def report_row(report: UpstreamReport) -> tuple[str, ...]:
+    """The cells of one upstream in the table of reports."""
     offers = {
         "tool": report.tools,
         "resource": report.resources + report.templates,

@@ -18,6 +18,8 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 
 class Lease(msgspec.Struct):
+    """The use of one key: by running calls, and when it was used last, in seconds."""
+
     principal: str
     used: float
     calls: int = 0

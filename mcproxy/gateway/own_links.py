@@ -29,6 +29,8 @@ SWEEPS: Final = 4
 
 
 class OwnLinks(Component):
+    """Ends the links of sessions, principals and credentials when these are over."""
+
     goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
     heeds = LINK_EVENTS
 

@@ -36,6 +36,7 @@ class TracingSettings(Section):
 
 
 def is_installed(module: str) -> bool:
+    """Whether a library can be imported; does not import it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # its package is missing too

@@ -143,6 +143,7 @@ def counter(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastC
 
 
 def gauge(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastGauge]:
+    """A gauge."""
     return Tally("gauge", name, documentation, labels, FastGauge)
 
 

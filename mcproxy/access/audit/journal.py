@@ -22,6 +22,8 @@ _DEVICES: Final = Path("/dev")
 
 
 class Journal(msgspec.Struct, frozen=True):
+    """A file that lines are appended to, and its rotation."""
+
     path: Path
     max_bytes: int | None
     """The size at which a new file is begun; None for no limit."""

@@ -101,6 +101,7 @@ class UsageTotals:
         return -(-(self.bytes_in + self.bytes_out) // TOKEN)
 
     def add(self, line: AuditLine) -> None:
+        """Adds the figures of one line."""
         self.calls += 1
         self.denials += line.outcome in _DENIED
         self.errors += line.outcome not in _FINE and line.outcome not in _DENIED

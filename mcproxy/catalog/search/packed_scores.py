@@ -32,6 +32,8 @@ _MARKED_FROM: Final = tuple(bytes(least) + _MARK * (256 - least) for least in ra
 
 
 class PackedTerm(NamedTuple):
+    """One term's impact on the scores of all tools."""
+
     lanes: int
     most: int
     """The greatest impact."""

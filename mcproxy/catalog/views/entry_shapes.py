@@ -63,6 +63,8 @@ class ArgumentsShape(ObjectSchemaShape):
 
 
 class IconShape(msgspec.Struct, rename="camel", kw_only=True):
+    """An icon of an entry (schema, Icon)."""
+
     src: str
     mime_type: OptionalText = UNSET
     sizes: list[str] | UnsetType = UNSET
@@ -70,12 +72,16 @@ class IconShape(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class AnnotationsShape(msgspec.Struct, rename="camel", kw_only=True):
+    """Annotations of a resource or a content block (schema, Annotations)."""
+
     audience: list[Literal["user", "assistant"]] | UnsetType = UNSET
     priority: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     last_modified: OptionalText = UNSET
 
 
 class ToolAnnotationsShape(msgspec.Struct, rename="camel", kw_only=True):
+    """Hints about a tool's behaviour (schema, ToolAnnotations)."""
+
     title: OptionalText = UNSET
     read_only_hint: OptionalBoolean = UNSET
     destructive_hint: OptionalBoolean = UNSET
@@ -84,10 +90,14 @@ class ToolAnnotationsShape(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ExecutionShape(msgspec.Struct, rename="camel", kw_only=True):
+    """How a tool may be called as a task (2025-11-25, schema, ToolExecution)."""
+
     task_support: Literal["forbidden", "optional", "required"] | UnsetType = UNSET
 
 
 class ArgumentShape(msgspec.Struct):
+    """An argument of a prompt (schema, PromptArgument)."""
+
     name: str
     title: OptionalText = UNSET
     description: OptionalText = UNSET
@@ -121,6 +131,8 @@ class HandshakeSchemaShape(SchemaShape, kw_only=True):
 
 
 class ToolShape(AnyToolShape, rename="camel", kw_only=True):
+    """A tool of 2026-07-28 (schema, Tool)."""
+
     input_schema: ArgumentsShape
     output_schema: SchemaShape | UnsetType = UNSET
 
@@ -137,16 +149,22 @@ class HandshakeToolShape(AnyToolShape, rename="camel", kw_only=True):
 
 
 class PromptShape(EntryShape):
+    """A prompt (schema, Prompt)."""
+
     arguments: list[ArgumentShape] | UnsetType = UNSET
 
 
 class TemplateShape(EntryShape, rename="camel", kw_only=True):
+    """A resource template (schema, ResourceTemplate)."""
+
     uri_template: str
     mime_type: OptionalText = UNSET
     annotations: AnnotationsShape | UnsetType = UNSET
 
 
 class ResourceShape(EntryShape, rename="camel", kw_only=True):
+    """A resource (schema, Resource)."""
+
     uri: str
     mime_type: OptionalText = UNSET
     size: int | float | UnsetType = UNSET

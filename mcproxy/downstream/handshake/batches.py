@@ -56,4 +56,5 @@ def count_answered(batch: Batch) -> int:
 
 
 def encode_batch(answers: list[Response | ErrorResponse]) -> bytes:
+    """The answers to a batch as one JSON array."""
     return b"[" + b",".join(map(encode, answers)) + b"]"

@@ -138,6 +138,7 @@ def receive_unanswered(
 
 
 def send_error(id: RequestId | None, refusal: McpError, outlet: Outlet) -> None:
+    """Answers a request with an error, and finishes its outlet."""
     outlet.send(ErrorResponse(id, refusal.error()))
     outlet.finish()
 

@@ -28,6 +28,8 @@ from mcproxy.protocol.methods import is_audible
 
 
 class SessionState(Enum):
+    """How far a session has come to its end; the values describe each state."""
+
     OPEN = "takes calls"
     DRAINING = "takes no more calls, waits for those in flight"
     CUT_OFF = "calls in flight were cancelled and are answered with an error"
@@ -35,6 +37,8 @@ class SessionState(Enum):
 
 
 class SessionEvent(Enum):
+    """An event in the life of a session; the values describe each."""
+
     DRAIN = "the gateway begins to shut down"
     GRACE_OVER = "the shutdown grace is over"
     END = "its client ended it, its connection is gone, or it expired"

@@ -234,6 +234,7 @@ class SessionStore:
         self._context.metrics.streams.labels(session.transport, _ERA, session.caller.version).inc()
 
     def stream_closed(self, session: Session) -> None:
+        """Ends what `stream_opened` began."""
         session.open_streams -= 1
         session.last_used = self._clock()
         self._context.metrics.streams.labels(session.transport, _ERA, session.caller.version).dec()

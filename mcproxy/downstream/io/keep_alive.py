@@ -17,6 +17,8 @@ BATCH: Final = 100
 
 
 class IdleStream(Protocol):
+    """An event stream as the keep-alive timer sees it."""
+
     written: float
     """The time of the last write, by the clock of the loop."""
 

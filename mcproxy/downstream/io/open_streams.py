@@ -65,6 +65,7 @@ class OpenStream:
 
     @property
     def is_open(self) -> bool:
+        """Whether the stream still counts as open."""
         return self._open is not None
 
     def close(self) -> None:

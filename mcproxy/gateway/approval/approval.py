@@ -175,6 +175,7 @@ class Approval(msgspec.Struct, eq=False, dict=True):
 
     @property
     def awaits_operator(self) -> bool:
+        """Whether an operator has yet to decide."""
         return self.approver == "operator" and self.state is ApprovalState.WAITING
 
     @property

@@ -73,6 +73,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class CachePolicy:
+    """The cache of one upstream: its entries, shared reads and watches, and the rules for them."""
+
     def __init__(self, spec: settings.UpstreamSettings, max_entry_bytes: int) -> None:
         self.store = CacheStore(spec.cache.max_bytes)
         self._watches = Watches(spec.name, spec.cache.max_watched)

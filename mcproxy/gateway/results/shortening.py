@@ -54,6 +54,7 @@ class Block(NamedTuple):
 
     @property
     def is_long(self) -> bool:
+        """Whether the text is longer than what is always left of one."""
         return len(self.text or b"") > MIN_TEXT
 
 

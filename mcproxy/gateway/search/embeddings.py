@@ -50,6 +50,8 @@ MAX_VIEWS: Final = 8
 
 
 class RankedBy(Enum):
+    """The rankings that a search used; the values are a label of metrics."""
+
     BOTH = "both"
     WORDS = "words"
 
@@ -88,6 +90,7 @@ class ToolEmbeddings(Component):
 
     @property
     def on(self) -> bool:
+        """Whether a service is configured."""
         return self._service is not None
 
     def reconfigure(self, change: Reconfiguration) -> None:

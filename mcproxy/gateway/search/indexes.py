@@ -45,6 +45,8 @@ class _Making:
 
 
 class SearchIndexes:
+    """The most recently used indexes of views, and those under construction."""
+
     def __init__(self, max_tools: int = MAX_TOOLS) -> None:
         self._kept: LRUCache[int, SearchableView] = LRUCache(max_tools, getsizeof=_size)
         """Indexes by the identity of their view, which each entry keeps alive."""

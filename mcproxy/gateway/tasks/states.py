@@ -30,6 +30,8 @@ Withholds = Callable[[Caller, Task, Raw], bool]
 
 
 class TaskStates:
+    """Puts tasks' states into callers' names, without results that only a call may give."""
+
     def __init__(self, catalogue: Catalogue, ids: TaskIds, withholds: Withholds) -> None:
         self._catalogue = catalogue
         self._ids = ids

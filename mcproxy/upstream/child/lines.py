@@ -8,6 +8,8 @@ class LineTooLong(Exception):
 
 
 class LineDecoder:
+    """Takes chunks split anywhere; `limit` is the most bytes of one line."""
+
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._pending: list[bytes] = []

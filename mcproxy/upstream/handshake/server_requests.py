@@ -47,6 +47,8 @@ _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
 
 
 class ReplyNow(msgspec.Struct, frozen=True):
+    """The request is answered at once with this result."""
+
     result: Raw
 
 
@@ -60,6 +62,8 @@ class AskClient(msgspec.Struct, frozen=True):
 
 
 class RefuseNow(msgspec.Struct, frozen=True):
+    """The request is refused at once with this error."""
+
     error: McpError
 
 

@@ -31,6 +31,8 @@ SHORT: Final = 0.1
 
 
 class GrantState(Enum):
+    """The state of a grant's token; the table `TRANSITIONS` leads from one to another."""
+
     WANTED = "there is no token: a login, or a token request, is wanted"
     REQUESTING = "a first token is requested"
     SERVING = "the access token serves"
@@ -39,6 +41,8 @@ class GrantState(Enum):
 
 
 class GrantEvent(Enum):
+    """An event in the life of a grant."""
+
     REQUESTED = "a token request was begun"
     GRANTED = "a token came, or was stored by a login"
     UNAVAILABLE = "the authorization server gave no answer that decides anything"
