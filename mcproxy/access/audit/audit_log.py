@@ -73,6 +73,8 @@ class AuditLog:
         self._running = 0
         self._failing = False
         self._losing = False
+        self._refuses_records = False
+        """Whether records could not be written, and none since."""
         self._came = anyio.Event()
         self._went = anyio.Event()
         self._urgent = anyio.Event()
@@ -85,7 +87,7 @@ class AuditLog:
         self.arguments = spec.arguments
         self._must_keep = spec.fail == "closed"
         self._most = spec.max_queued
-        self._failing = False
+        self._failing = self._refuses_records = False
         self._lines = Lines(secrets, spec.redact)
         self._file = self._opening(spec) if spec.file is not None else None
 
@@ -184,9 +186,11 @@ class AuditLog:
                 await anyio.to_thread.run_sync(self._append, some)
         except OSError as error:
             self._failed(error)
+            self._refuses_records |= bool(some)
             if self._spec.fail == "closed":
                 return False
-            self._lose(len(some), "the file cannot be written")
+            if some:
+                self._lose(len(some), "the file cannot be written")
         else:
             self._succeeded(len(some))
         for _ in some:
@@ -207,6 +211,9 @@ class AuditLog:
         self._metrics.audit_failing.set(1)
 
     def _succeeded(self, count: int) -> None:
+        if self._refuses_records and not count:
+            return  # A full disk takes an empty batch: only a record shows that it takes records again.
+        self._refuses_records = False
         if self._failing:
             log.warning("the audit log is written again", file=self._spec.file)
         self._failing = False

@@ -37,13 +37,17 @@ class Disk:
     """A file that a test can make full, or slow."""
 
     full: bool = False
+    """It takes nothing; a file on it can be opened."""
+    missing: bool = False
     lines: list[bytes] = field(default_factory=list)
     open: threading.Event = field(default_factory=threading.Event)
     wrote: anyio.Event = field(default_factory=anyio.Event)
 
     def append(self, data: bytes) -> None:
         assert self.open.wait(GUARD)
-        if self.full:
+        if self.missing:
+            raise OSError(2, "No such file or directory")
+        if self.full and data:
             raise OSError(28, "No space left on device")
         self.lines += data.splitlines()
         anyio.from_thread.run_sync(self._written)
@@ -125,9 +129,9 @@ async def test_what_waits_is_written_at_the_end() -> None:
 
 
 async def test_records_are_gathered_until_the_queue_is_half_full() -> None:
-    async with desk(Disk(full=True), gather=math.inf, max_queued=10) as d:
+    async with desk(Disk(missing=True), gather=math.inf, max_queued=10) as d:
         await d.sleeper.slept(1)
-        d.disk.full = False
+        d.disk.missing = False
         d.sleeper.wake()
         await d.healed()
         for batch in range(1, 4):
@@ -175,7 +179,12 @@ async def test_open_a_full_disk_loses_records_and_serves_calls() -> None:
         with structlog.testing.capture_logs() as logs:
             await d.note("lost")
             await d.sleeper.slept(1)
-        assert (d.metric("lost_total"), d.metric("failing")) == (1, 1)
+            d.sleeper.wake()
+            await d.sleeper.slept(2)
+            await d.note("lost too")
+            d.sleeper.wake()
+            await d.sleeper.slept(3)
+        assert (d.metric("lost_total"), d.metric("failing")) == (2, 1)
         assert [entry["event"] for entry in logs] == [
             "the audit log cannot be written",
             "records of the audit are lost",
@@ -205,10 +214,20 @@ async def test_closed_a_full_disk_loses_nothing_and_refuses_calls_before_they_be
 
 
 async def test_closed_a_file_that_can_never_be_written_lets_no_call_begin() -> None:
-    async with desk(Disk(full=True), fail="closed") as d:
+    async with desk(Disk(missing=True), fail="closed") as d:
         await d.sleeper.slept(1)
         with pytest.raises(McpError):
             await d.begin()
+
+
+@pytest.mark.parametrize("fail", ["open", "closed"])
+async def test_a_file_that_can_be_opened_again_is_so_without_a_record(fail: str) -> None:
+    async with desk(Disk(missing=True), fail=fail) as d:
+        await d.sleeper.slept(1)
+        assert (d.metric("failing"), d.metric("lost_total")) == (1, 0)
+        d.disk.missing = False
+        d.sleeper.wake()
+        await d.healed()
 
 
 async def test_closed_calls_that_run_have_their_place_in_the_queue() -> None:
