@@ -73,6 +73,8 @@ class HttpSse:
         pipe = self._pipes.get(request.query.get("session_id", ""))
         if pipe is None or pipe.principal.name != head.principal.name:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post to its URL")
+        if head.principal != pipe.principal:
+            pipe.adopt(head.principal)  # the same caller, with other roles or scopes
         pipe.update_credentials(head.credentials)
         await pipe.receive(incoming)
         return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})

@@ -171,6 +171,22 @@ async def test_r39_messages_for_anothers_stream_look_unknown() -> None:
             assert await client.post(request(1, "ping"), **{"X-User": "ann"}) == 202
 
 
+async def by_roles(request: Request) -> Principal:
+    return Principal("ann", frozenset(request.fields.get("x-roles", "").split()))
+
+
+async def test_r38_roles_are_those_of_the_latest_message_and_not_those_that_the_stream_was_opened_with() -> None:
+    with anyio.fail_after(GUARD):
+        async with (
+            served(identify=IdentifiedBy(by_roles)) as gateway,
+            streaming(gateway, **{"X-Roles": "admin"}) as client,
+        ):
+            for roles in ("", "reader", "admin reader"):
+                assert await client.post(initialize() if not roles else request(1, "ping"), **{"X-Roles": roles}) == 202
+                (listener,) = gateway.gateway.present
+                assert listener.caller.principal.roles == set(roles.split())
+
+
 async def test_r7_an_idle_stream_has_keep_alives() -> None:
     with anyio.fail_after(GUARD):
         async with served(proxy=quick(keep_alive=0.01)) as gateway, streaming(gateway) as client:
