@@ -27,6 +27,7 @@ from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import META, undressed, without_hop_meta
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, Era, negotiate
+from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -72,6 +73,7 @@ _CALLS: Final = frozenset(
 
 
 _SUBSCRIBE: Final = METHODS[SUBSCRIBE]
+_MEANT_OTHERWISE: Final = frozenset({TASK, INPUT_RESPONSES, REQUEST_STATE})
 _NULL: Final = Raw(b"null")
 
 
@@ -188,11 +190,20 @@ def _call(session: Session, request: Request, outlet: Outlet) -> Call:
     params, token = request.params, None
     if META in params:
         params, token = _set_apart(params)
-    if TASK in params and is_null(params[TASK]):
-        # As some clients write what they leave out.
-        params = {key: value for key, value in params.items() if key != TASK}
+    row = row_of(request.method)
+    if row.known and not _MEANT_OTHERWISE.isdisjoint(params):
+        params = {key: value for key, value in params.items() if not _is_void(key, value)}
     client = _SessionClient(session, outlet, token)
-    return Call(row_of(request.method), params, session.caller, client, session, id=request.id)
+    return Call(row, params, session.caller, client, session, id=request.id)
+
+
+def _is_void(key: str, value: Raw) -> bool:
+    """Returns whether a member of params is as if left out.
+
+    That is a task that is null, as some clients write it, and what retries have in the stateless era: its servers would
+    take it for answers to their own questions, and for the state that they gave.
+    """
+    return key in (INPUT_RESPONSES, REQUEST_STATE) or (key == TASK and is_null(value))
 
 
 async def run_call(context: TransportContext, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:

@@ -202,10 +202,11 @@ async def test_r24_no_progress_after_the_result() -> None:
                 assert (await events.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_task_that_is_null_is_none() -> None:
+@pytest.mark.parametrize("void", [{"task": None}, {"inputResponses": {"1": {}}, "requestState": "made up"}])
+async def test_a_task_that_is_null_and_what_retries_of_another_era_have_count_as_left_out(void: dict[str, Any]) -> None:
     async with served() as gateway, client_of(gateway) as client:
         await client.open()
-        await client.ask(request(1, "tools/call", {"name": "t", "task": None}))
+        await client.ask(request(1, "tools/call", {"name": "t", **void}))
         assert gateway.gateway.calls[-1].params.keys() == {"name"}
 
 
