@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-KEPT: Final = 16 * 1024 * 1024
+KEPT: Final = 32 * 1024 * 1024
 """Bytes of free memory that are kept at the end of the heap."""
-LARGEST: Final = 4 * 1024 * 1024
+LARGEST: Final = 32 * 1024 * 1024
 """Bytes above which memory has pages of its own, which are returned at once."""
 
 Mallopt = Callable[[int, int], int]
