@@ -216,6 +216,7 @@ class App(msgspec.Struct, eq=False):
             "url": None if self.url is None else self.url.rstrip("/") + self.settings.proxy.paths.mcp,
             "status_page": self.status_page,
             "unready": self.unready(),
+            "audit_failing": self.audit.failing,
         }
 
     def explain(self, request: control.ExplainRequest) -> Mapping[str, object]:

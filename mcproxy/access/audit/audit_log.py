@@ -96,6 +96,11 @@ class AuditLog:
         """Whether records are written at all."""
         return self._file is not None
 
+    @property
+    def failing(self) -> bool:
+        """Whether the file cannot be written now."""
+        return self._failing
+
     def begins(self) -> bool:
         """Call it before each call. False if its record could not be kept, and must be (`fail: closed`): see `wait`."""
         if self._must_keep and (self._failing or self._is_full()):

@@ -29,7 +29,7 @@ def register(commands: typer.Typer) -> None:
 def _status(config: Config = None, as_json: Json = False) -> None:
     """Show the gateway that runs, and its servers, trouble first.
 
-    Exits with 1 where one is not well.
+    Exits with 1 where one is not well, a reload was refused, or the audit log cannot be written.
     """
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find

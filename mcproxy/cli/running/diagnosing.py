@@ -14,7 +14,7 @@ from mcproxy.cli.checking import machine_problems
 from mcproxy.cli.listening import obstacles
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
-from mcproxy.cli.running.operating import WELL
+from mcproxy.cli.running.operating import AUDIT_FAILING, WELL
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
@@ -90,6 +90,9 @@ def _of_gateway(configuration: Configuration) -> Iterator[Diagnosis]:
             f"{gateway.others} more run with this configuration, each with servers of its own",
             "connect hosts to the one at its URL: `mcproxy connect HOST`",
         )
+    if found["audit_failing"]:
+        remedy = "make room on its disk, or correct `access.audit.file`; the gateway's log says why"
+        yield Diagnosis("gateway", AUDIT_FAILING, remedy)
     for upstream in found["upstreams"]:
         if upstream["state"] not in WELL:
             yield Diagnosis(

@@ -19,6 +19,7 @@ DONE: Final = {
     "retry": "{0} is being tried: `mcproxy status` shows it",
 }
 """What is said of an order that was taken."""
+AUDIT_FAILING: Final = "the audit log cannot be written"
 POLL: Final = 0.5
 """Seconds between two looks at a stderr that is followed."""
 
@@ -26,7 +27,7 @@ POLL: Final = 0.5
 def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = time.time) -> int:
     """Prints the state of the gateway and of each upstream, trouble first.
 
-    FAILED where one is not well, or a reload was refused.
+    FAILED where one is not well, a reload was refused, or the audit log cannot be written.
     """
     try:
         found = RunningGateway(configuration).get("/status")
@@ -41,12 +42,15 @@ def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = tim
         print_err(f"mcproxy {found['version']}, process {found['pid']}, at {where}")
         if found["refused_reload"]:
             _print_refused(found["refused_reload"], now())
+        if found["audit_failing"]:
+            print_err(f"{AUDIT_FAILING}; its log says why")
         in_trouble = sorted(upstreams, key=lambda upstream: upstream["state"] in WELL)
         print_table(COLUMNS, [_row(upstream, now()) for upstream in in_trouble])
         for upstream in in_trouble:
             if upstream["error"]:
                 print_err(f"{upstream['name']}: {upstream['error']}")
-    is_well = found["refused_reload"] is None and all(upstream["state"] in WELL for upstream in upstreams)
+    in_order = found["refused_reload"] is None and not found["audit_failing"]
+    is_well = in_order and all(upstream["state"] in WELL for upstream in upstreams)
     return ExitCode.OK if is_well else ExitCode.FAILED
 
 

@@ -121,6 +121,18 @@ async def test_a_refused_reload_and_its_reasons_are_in_the_status_until_one_is_a
         assert (shown.returncode, "refused" in shown.stderr) == (0, False)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux alone has a disk that is always full")
+async def test_an_audit_log_that_cannot_be_written_is_in_the_status_and_told_by_doctor(tmp_path: Path) -> None:
+    settings = {**configuration({"odd": ODD}), "access": {"audit": {"file": "/dev/full"}}}
+    async with gateway(tmp_path, settings) as running:
+        with anyio.fail_after(GUARD):
+            await running.log.says(lambda entry: entry.get("event") == "the audit log cannot be written")
+        shown = await mcproxy(tmp_path, "status")
+        told = await mcproxy(tmp_path, "doctor")
+    assert (shown.returncode, "the audit log cannot be written" in shown.stderr) == (1, True)
+    assert (told.returncode, "gateway: the audit log cannot be written\n    make room" in told.stdout) == (1, True)
+
+
 async def test_the_gateway_that_runs_explains_a_call_by_what_is_in_force_in_it(tmp_path: Path) -> None:
     rule = {"allow": [{"tools": ["echo"]}]}
     access = {"policy": {"roles": {"everyone": rule}}}
