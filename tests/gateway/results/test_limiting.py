@@ -76,7 +76,7 @@ async def test_a_long_text_is_head_tail_and_a_link_by_which_its_caller_reads_the
         part: Any = decoded(await h.call("resources/read", version=version, uri=link["uri"] + "/7-14"))["contents"]
         assert part[0]["text"] == "line 1\n"
         other = await h.call("resources/read", version=version, principal=Principal("bob"), uri=link["uri"])
-        assert "is kept no longer, or is another caller's" in error(other).message
+        assert "is no longer kept, or is another caller's" in error(other).message
         assert counted(h, "shortened") == 1
 
 
@@ -97,7 +97,7 @@ async def test_r81_of_many_small_blocks_a_caller_gets_the_ends_and_reads_all(ver
         whole: Any = decoded(await h.call("resources/read", version=version, uri=uri))["contents"]
         assert (whole[0]["mimeType"], json.loads(whole[0]["text"])) == ("application/json", blocks)
         other = await h.call("resources/read", version=version, principal=Principal("bob"), uri=uri)
-        assert "is kept no longer, or is another caller's" in error(other).message
+        assert "is no longer kept, or is another caller's" in error(other).message
         assert counted(h, "shortened") == 1
 
 
