@@ -23,6 +23,9 @@ FEW: Final = 16
 
 _LISTENING, _ANSWERING = "g", "p"
 
+COUNTED: Final = 16 * 1024
+"""Bytes by which what a session keeps grows between two times that its pools count it: most sessions keep less."""
+
 
 class UnknownEvent(Exception):
     """A `Last-Event-ID` from which no stream can be resumed: too old, or never issued."""
@@ -40,17 +43,14 @@ class ReplayPool:
         self.size = 0
         """Bytes that they keep."""
 
-    def added(self, replay: Replay, size: int) -> None:
-        """Counts an event that is kept."""
-        self.size += size
-        self._replays[replay] = None
-        self._replays.move_to_end(replay)
-
-    def dropped(self, replay: Replay, size: int, *, is_empty: bool) -> None:
-        """Counts events that are kept no more; `is_empty` where the session keeps none."""
-        self.size -= size
-        if is_empty:
+    def count(self, replay: Replay, before: int, after: int) -> None:
+        """Takes note that a session keeps `after` bytes, and no longer `before`."""
+        self.size += after - before
+        if not after:
             self._replays.pop(replay, None)
+        elif after > before:
+            self._replays[replay] = None
+            self._replays.move_to_end(replay)
 
     def make_room(self) -> None:
         """Has events dropped until the rest is within the bound."""
@@ -85,7 +85,7 @@ class ReplayPools:
 class Replay:
     """The last events of all streams of a session, within its limits and its `pools`; the oldest are dropped first."""
 
-    __slots__ = ("_is_closed", "_kept", "_most", "_most_bytes", "_pools", "_size")
+    __slots__ = ("_counted", "_is_closed", "_kept", "_most", "_most_bytes", "_pools", "_size")
 
     def __init__(self, limits: LimitSettings, pools: Sequence[ReplayPool]) -> None:
         self._most = limits.replay_events
@@ -94,6 +94,8 @@ class Replay:
         self._kept: list[bytes] = []
         """Encoded events; the `id` line of each names its stream and its number there."""
         self._size = 0
+        self._counted = 0
+        """The bytes that the pools know of."""
         self._pools = pools
         self._is_closed = False
 
@@ -101,32 +103,32 @@ class Replay:
         """Adds an encoded event; over the limits the oldest of any stream are dropped."""
         if self._is_closed:
             return
-        kept, size = self._kept, len(frame)
+        kept = self._kept
         kept.append(frame)
-        self._size += size
-        for pool in self._pools:
-            pool.added(self, size)
+        self._size += len(frame)
         while len(kept) > self._most or self._size > self._most_bytes:
-            self.drop_oldest()
-        for pool in self._pools:
-            pool.make_room()
+            self._size -= len(kept.pop(0))
+        if not self._counted <= self._size < self._counted + COUNTED:
+            self._count()
+            for pool in self._pools:
+                pool.make_room()
 
     def drop_oldest(self) -> None:
-        """Drops one event: there is one."""
-        self._drop(1)
+        """Drops one event, of those that the pools have counted."""
+        self._size -= len(self._kept.pop(0))
+        self._count()
 
     def close(self) -> None:
         """Keeps nothing from now on: the session has ended."""
         self._is_closed = True
-        self._drop(len(self._kept))
+        self._kept.clear()
+        self._size = 0
+        self._count()
 
-    def _drop(self, number: int) -> None:
-        """Drops so many events, the oldest first."""
-        size = sum(map(len, self._kept[:number]))
-        del self._kept[:number]
-        self._size -= size
+    def _count(self) -> None:
         for pool in self._pools:
-            pool.dropped(self, size, is_empty=not self._kept)
+            pool.count(self, self._counted, self._size)
+        self._counted = self._size
 
     def after(self, stream: str, number: int) -> list[bytes]:
         """A stream's kept events after number `number`, oldest first."""

@@ -99,7 +99,8 @@ class SendBuffer:
     def discard(self) -> None:
         """Closes and drops the frames: their connection is over."""
         self._frames, self._size = [], 0
-        self._uncount()
+        if self._counted:
+            self._uncount()
         self.close()
 
     def notify_writer(self) -> None:
@@ -112,12 +113,13 @@ class SendBuffer:
         taken = b"".join(self._frames)
         self._frames.clear()
         self._size = 0
-        self._uncount()
+        if self._counted:
+            self._uncount()
         return taken
 
     def _uncount(self) -> None:
-        if self._counted and self._queued is not None:
-            self._counted = 0
+        self._counted = 0
+        if self._queued is not None:
             self._queued.discard(self)
 
     def _has_room(self, frame: bytes) -> bool:

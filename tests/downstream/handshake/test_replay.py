@@ -111,7 +111,7 @@ async def test_a_listening_stream_of_an_earlier_life_goes_on_from_now() -> None:
 # What sessions keep together
 
 ANN, BOB = Principal("ann"), Principal("bob")
-EVENT = b"x" * 1000
+EVENT = b"x" * 100_000
 NAMES = count()
 
 
@@ -143,15 +143,15 @@ def is_kept(session: ReplayStreams, stream: ReplayStream) -> bool:
 
 
 def test_r54_the_sessions_of_one_caller_keep_so_many_bytes_together_and_the_one_idle_for_longest_loses_first() -> None:
-    shared = pools(replay_bytes_per_principal=5000)
+    shared = pools(replay_bytes_per_principal=500_000)
     sessions = [session(shared, ANN) for _ in range(3)]
     streams = [sent(each, 2) for each in sessions]
     assert [is_kept(*each) for each in zip(sessions, streams, strict=True)] == [False, True, True]
-    assert sum(pool.size for pool in shared.of(ANN)[:1]) <= 5000
+    assert sum(pool.size for pool in shared.of(ANN)[:1]) <= 500_000
 
 
 def test_r54_no_caller_takes_the_room_of_another() -> None:
-    shared = pools(replay_bytes_per_principal=3000)
+    shared = pools(replay_bytes_per_principal=300_000)
     of_bob = session(shared, BOB)
     stream = sent(of_bob)
     for _ in range(100):
@@ -161,7 +161,7 @@ def test_r54_no_caller_takes_the_room_of_another() -> None:
 
 @pytest.mark.parametrize("principals", [[ANONYMOUS] * 3, [ANN, BOB, Principal("eve")]])
 def test_r54_all_sessions_keep_so_many_bytes_together(principals: list[Principal]) -> None:
-    shared = pools(replay_bytes_total=5000)
+    shared = pools(replay_bytes_total=500_000)
     sessions = [session(shared, principal) for principal in principals]
     streams = [sent(each, 2) for each in sessions]
     assert [is_kept(*each) for each in zip(sessions, streams, strict=True)] == [False, True, True]
@@ -178,7 +178,7 @@ def test_a_session_that_has_ended_takes_no_room_whatever_is_sent_after_it() -> N
 
 
 def test_one_event_that_is_larger_than_the_room_is_not_kept() -> None:
-    shared = pools(replay_bytes_per_principal=500)
+    shared = pools(replay_bytes_per_principal=50_000)
     own = session(shared, ANN)
     assert not is_kept(own, sent(own))
     assert [pool.size for pool in shared.of(ANN)] == [0, 0]

@@ -193,18 +193,18 @@ async def test_a_session_that_is_gone_leaves_room_for_its_principal() -> None:
 
 
 async def test_r54_the_events_that_the_sessions_of_one_caller_keep_to_be_resumed_are_bounded_together() -> None:
-    async with store(replay_bytes_per_principal=1500) as s:
+    async with store(replay_bytes_per_principal=150_000) as s:
         sent = []
         for name in ("bob", "ann", "ann", "ann"):
             session = s.open(name)
             stream = session.streams.open()
-            stream.put(b"x" * 1000, droppable=False)
+            stream.put(b"x" * 100_000, droppable=False)
             sent.append((session, stream))
         kept = []
         for _, stream in sent:
             connection = SendBuffer(LimitSettings())
             stream.attach(connection, after=0)
-            kept.append(len(connection.take()) >= 1000)
+            kept.append(len(connection.take()) >= 100_000)
         assert kept == [True, False, False, True]
 
 
