@@ -43,6 +43,9 @@ class EventDecoder:
         """The events that `chunk` completes, in order."""
         events: list[Event] = []
         chunk = self._with_line_feeds(chunk)
+        if chunk and _LINE_FEED not in chunk:  # a part of a long line: to find that out is all that it costs
+            self._pend(chunk)
+            return events
         if not (self._pending_size or self._data or self._event or self._retry is not None):
             *blocks, chunk = chunk.split(b"\n\n")
             for block in blocks:
@@ -100,6 +103,9 @@ class EventDecoder:
         self._check(self._pending_size)
 
     def _take(self, line: bytes) -> None:
+        if line[:6] == b"data: ":  # as most are; a long one is copied once
+            self._take_data(line[6:])
+            return
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match name:
