@@ -57,7 +57,7 @@ class EventStream:
         self._send_buffer = send_buffer
         self._on_end = on_end
         self._sent = context.metrics.bytes_out.labels(transport)
-        self._loop = asyncio.get_running_loop()
+        self._loop = context.loop
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._scheduled = False
