@@ -31,11 +31,18 @@ _ALLOWED: Final = ", ".join(
 )
 _EXPOSED: Final = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"
 _MAX_AGE: Final = "7200"
+MAX_LENGTH: Final = 512
+"""Characters of a Host or an Origin: a host name has 253 at most (RFC 1034, section 3.1).
+
+Both are remembered, here and in heads of responses, before it is known who sends them.
+"""
+MAX_REQUESTED: Final = 4096
+"""Characters of the headers that a preflight asks for; of a longer list none is allowed but those that always are."""
 
 
 def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()) -> bool:
     """Whether a Host header names this gateway. `bound` are the listener's host names and the local address."""
-    name = _hostname(host)
+    name = _hostname(host) if len(host) <= MAX_LENGTH else None
     return name is not None and (
         ANY in allowed or is_loopback(name) or name in bound or host in allowed or name in allowed
     )
@@ -43,6 +50,8 @@ def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()
 
 def admits_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
     """Whether pages of an origin may use the gateway: listed ones, loopback, and its own (`host`, checked before)."""
+    if len(origin) > MAX_LENGTH:
+        return False
     if ANY in allowed or origin in allowed:
         return True
     try:
@@ -61,7 +70,9 @@ def cors_headers(origin: str) -> dict[str, str]:
 
 def preflight_headers(requested: str | None) -> dict[str, str]:
     """Header fields of the response to a preflight; requested headers `Mcp-Param-*` are allowed."""
-    names = [name.strip() for name in (requested or "").split(",")]
+    if requested is None or len(requested) > MAX_REQUESTED:
+        requested = ""
+    names = [name.strip() for name in requested.split(",")]
     parameters = [name for name in names if name.lower().startswith("mcp-param-")]
     return {
         "Access-Control-Allow-Methods": _METHODS,

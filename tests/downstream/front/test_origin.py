@@ -63,3 +63,18 @@ def test_r57_parameter_headers_are_allowed_as_they_are_asked_for_and_others_are_
     allowed = preflight_headers("content-type, mcp-param-region, x-evil")["Access-Control-Allow-Headers"]
     assert "mcp-param-region" in allowed
     assert "x-evil" not in allowed
+
+
+@pytest.mark.parametrize("allowed", [(), ("*",)])
+def test_r54_names_that_are_longer_than_any_host_are_refused_and_not_remembered(allowed: tuple[str, ...]) -> None:
+    assert admits_host("a." * 120 + "localhost", allowed)
+    assert admits_origin("http://" + "a." * 120 + "localhost", "", allowed)
+    assert not admits_host("a." * 400 + "localhost", allowed)
+    assert not admits_origin("http://" + "a." * 400 + "localhost", "", allowed)
+    assert not admits_origin("http://localhost/" + "a" * 600, "", allowed)
+
+
+def test_r54_of_a_very_long_list_of_headers_none_is_sent_back() -> None:
+    assert "mcp-param-a1" in preflight_headers("mcp-param-a1, x")["Access-Control-Allow-Headers"]
+    longest = preflight_headers("mcp-param-a, " * 4000)["Access-Control-Allow-Headers"]
+    assert longest == preflight_headers(None)["Access-Control-Allow-Headers"]
