@@ -99,7 +99,7 @@ def test_an_envelope_is_refused_by_another_replica_beside_another_body_and_under
     token = replica("a", clock).seal(ENVELOPE, "b", b"body")
     with pytest.raises(RefusedEnvelope, match="another replica"):
         replica("c", clock).open(token, b"body")
-    with pytest.raises(RefusedEnvelope, match="the body beside it"):
+    with pytest.raises(RefusedEnvelope, match="sealed for another body"):
         replica("b", clock).open(token, b"other")
     with pytest.raises(RefusedEnvelope, match="no secret that the receiver has"):
         replica("b", clock, b"another").open(token, b"body")

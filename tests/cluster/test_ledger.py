@@ -276,7 +276,7 @@ async def test_while_the_store_is_away_a_closed_limit_refuses() -> None:
         for _ in range(6):
             await one.call()
         await away([one])
-        with pytest.raises(Exceeded, match="cannot be known"):
+        with pytest.raises(Exceeded, match="are not available"):
             await one.limits.admit_shared(ANN, "up", "tool", anyio.current_time, lambda: NOON)
         store.is_broken = False
         await one.settled()

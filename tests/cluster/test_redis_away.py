@@ -134,7 +134,7 @@ async def test_limits_are_divided_while_redis_is_away_or_refuse_if_they_say_so(
         assert 30 - 3 <= sum(admitted) <= 30 + 3, "each has a third, and a chunk before it knew that Redis is away"
         for each in callers:
             refused: Any = await each.call("up__ask", {})
-            assert "cannot be known" in refused["error"]["message"] or "calls a day" in refused["error"]["message"]
+            assert "are not available" in refused["error"]["message"] or "calls a day" in refused["error"]["message"]
 
 
 async def test_what_a_cache_may_have_missed_while_redis_was_away_is_dropped_when_it_is_back(
