@@ -146,7 +146,7 @@ async def logout(settings: Settings, name: str) -> ExitCode:
 
 
 async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:
-    """Prints the stored grants."""
+    """Prints the stored grants; none are NOT_FOUND."""
     try:
         async with _store(settings) as store:
             grants = await store.all()
@@ -157,6 +157,9 @@ async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:
         print_json([_described(grant) for grant in grants])
     else:
         print_table(COLUMNS, [tuple(str(value) for value in _described(grant).values()) for grant in grants])
+    if not grants:
+        print_err("no logins: `mcproxy login NAME` makes one, at a server with `oauth`")
+        return ExitCode.NOT_FOUND
     return ExitCode.OK
 
 

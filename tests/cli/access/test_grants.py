@@ -65,6 +65,9 @@ async def test_a_login_by_browser_is_kept_until_it_is_taken_back(
             assert await logout(configured, "web") is ExitCode.OK
             assert server.revoked == ["refresh-token-1"]
             assert await logout(configured, "web") is ExitCode.FAILED
+            capsys.readouterr()
+            assert await list_grants(configured, as_json=False) is ExitCode.NOT_FOUND
+            assert "no logins: `mcproxy login NAME`" in capsys.readouterr().err
 
 
 async def test_where_there_is_no_browser_the_address_that_it_ended_at_may_be_pasted(
