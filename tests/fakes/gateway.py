@@ -228,7 +228,8 @@ async def served(
 ) -> AsyncIterator[Served]:
     """A gateway that listens on a free port of loopback. `authentication` takes the place of `identify`."""
     gateway = gateway or FakeGateway()
-    async with edge_of(gateway, proxy, secret=secret, exists=exists) as context:
+    free = (proxy or quick()).model_copy(update={"port": 0})
+    async with edge_of(gateway, free, secret=secret, exists=exists) as context:
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
         identity = Identity(authentication or Authentication(), context.tasks.start_soon, wall=wall)
