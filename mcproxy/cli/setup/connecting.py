@@ -39,7 +39,7 @@ class HostFile:
 
     def connections(self) -> list[Connection]:
         """What was done to it, if anything: one for each gateway."""
-        return [done for done in _connections() if done.path == str(self.path)]
+        return sorted((done for done in _connections() if done.path == str(self.path)), key=lambda done: done.name)
 
 
 def own_entries() -> frozenset[tuple[str, str]]:
