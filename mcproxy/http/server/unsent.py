@@ -1,13 +1,20 @@
-"""How many bytes may wait for clients to take them, over all connections; who takes nothing is disconnected first.
+"""How many bytes may wait for clients to take them, over all connections; where too many do, slow readers are cut off.
 
 Knows no response, and writes none.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+PATIENCE: Final = 5.0
+"""Seconds that a client has before it is judged, once too many bytes wait; half of them where twice as many wait."""
+SLOWEST: Final = 64 * 1024
+"""Bytes a second that a client must take where too many wait."""
 
 
 class UnsentConnection(Protocol):
@@ -25,46 +32,55 @@ class UnsentConnection(Protocol):
         """Ends it at once, so that the client knows that something is missing."""
 
 
-class UnsentBytes:
-    """The connections whose clients have not taken enough. `most` tells how many bytes may wait on all of them."""
+@dataclass(slots=True)
+class _Look:
+    """What a connection held, and had not sent, when it was looked at last."""
 
-    def __init__(self, most: Callable[[], int]) -> None:
+    held: int
+    unsent: int
+    at: float
+
+
+class UnsentBytes:
+    """The connections whose clients have not taken enough. `most` tells how many bytes may wait on all of them.
+
+    Clients that keep on reading are never cut off, however much waits: what they hold is gone soon.
+    """
+
+    def __init__(self, most: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
-        self._waiting: OrderedDict[UnsentConnection, tuple[int, int]] = OrderedDict()
-        """`held` and `unsent` of each when it was looked at last; the one looked at longest ago comes first."""
+        self._clock = clock
+        self._looks: OrderedDict[UnsentConnection, _Look] = OrderedDict()
+        """The connection that was looked at longest ago comes first."""
         self.total = 0
         """The bytes that all of them hold."""
 
     def add(self, connection: UnsentConnection) -> None:
-        """Counts a connection; where too much waits by now, others are reset."""
-        self._look_at(connection)
-        self._make_room(connection)
+        """Counts a connection, or what it holds by now; where too much waits, slow readers are cut off."""
+        look, held = self._looks.get(connection), connection.held
+        if look is None:
+            look = self._looks[connection] = _Look(0, connection.unsent, self._clock())
+        self.total += held - look.held
+        look.held = held
+        self._make_room()
 
     def discard(self, connection: UnsentConnection) -> None:
         """Its client has taken enough, or is gone. Idempotent."""
-        self.total -= self._waiting.pop(connection, (0, 0))[0]
+        look = self._looks.pop(connection, None)
+        if look is not None:
+            self.total -= look.held
 
-    def _look_at(self, connection: UnsentConnection) -> None:
-        self.discard(connection)
-        held = connection.held
-        self._waiting[connection] = held, connection.unsent
-        self.total += held
-
-    def _make_room(self, newest: UnsentConnection) -> None:
-        """Resets those whose clients took nothing since they were looked at; if that is not enough, the oldest too."""
-        waiting, most = self._waiting, self._most()
-        for _ in range(len(waiting) - 1):
-            if self.total <= most:
-                return
-            connection, (_, before) = next(iter(waiting.items()))
-            if connection.unsent < before:
-                self._look_at(connection)
+    def _make_room(self) -> None:
+        most = self._most()
+        while self.total > most and len(self._looks) > 1:
+            connection, look = next(iter(self._looks.items()))
+            now, unsent = self._clock(), connection.unsent
+            seconds = now - look.at
+            if seconds < PATIENCE * most / self.total:
+                return  # and all others were looked at later
+            if look.unsent - unsent < SLOWEST * seconds:
+                self.discard(connection)
+                connection.reset()
             else:
-                self._reset(connection)
-        waiting.move_to_end(newest)
-        while self.total > most and len(waiting) > 1:
-            self._reset(next(iter(waiting)))
-
-    def _reset(self, connection: UnsentConnection) -> None:
-        self.discard(connection)
-        connection.reset()
+                look.unsent, look.at = unsent, now
+                self._looks.move_to_end(connection)

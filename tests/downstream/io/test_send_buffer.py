@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import anyio
 import pytest
 
 from mcproxy.downstream.io.send_buffer import SendBuffer, pump
 from mcproxy.http.server import UnsentBytes
+from mcproxy.http.server.unsent import PATIENCE
 from mcproxy.settings import LimitSettings
 from tests.timeouts import GUARD
 
@@ -35,8 +38,9 @@ async def test_r23_what_may_be_missed_is_dropped_when_there_is_no_room() -> None
 FRAME = b"x" * 100_000
 
 
-async def test_r54_of_all_buffers_together_the_one_that_was_added_to_longest_ago_gives_way() -> None:
-    queued = UnsentBytes(lambda: 500_000)
+async def test_r54_of_all_buffers_together_the_one_that_waits_for_longest_gives_way() -> None:
+    seconds = count(step=PATIENCE)
+    queued = UnsentBytes(lambda: 500_000, lambda: next(seconds))
     boxes = [SendBuffer(LimitSettings(), queued) for _ in range(3)]
     for box in boxes:
         box.put(FRAME)

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.http.server.unsent`: which clients give way where too much waits to be taken."""
+"""The twin of `mcproxy.http.server.unsent`: which clients are cut off where too much waits to be taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server.unsent import UnsentBytes
+from mcproxy.http.server.unsent import PATIENCE, SLOWEST, UnsentBytes
 from tests.http.server.serving import serving
 
 GET = b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -18,7 +18,7 @@ GET = b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n"
 class Client:
     """One that takes what it is told to."""
 
-    unsent: int = 100
+    unsent: int = 10 * SLOWEST
     was_reset: bool = False
 
     @property
@@ -29,63 +29,108 @@ class Client:
         self.was_reset = True
 
 
-def waiting(clients: list[Client], most: int = 300) -> UnsentBytes:
-    unsent = UnsentBytes(lambda: most)
-    for client in clients:
-        unsent.add(client)
-    return unsent
+MOST = 30 * SLOWEST
 
 
-def were_reset(clients: list[Client]) -> list[bool]:
-    return [client.was_reset for client in clients]
+class Waiting:
+    """Three clients for which as much waits as may, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.unsent = UnsentBytes(lambda: MOST, lambda: self.now)
+        self.clients = [Client() for _ in range(3)]
+        for client in self.clients:
+            self.unsent.add(client)
+
+    def one_more(self, after: float) -> Client:
+        self.now += after
+        self.clients.append(client := Client())
+        self.unsent.add(client)
+        return client
+
+    @property
+    def were_reset(self) -> list[bool]:
+        return [client.was_reset for client in self.clients]
 
 
-def test_as_long_as_there_is_room_nobody_is_reset() -> None:
-    clients = [Client() for _ in range(3)]
-    assert waiting(clients).total == 300
-    assert were_reset(clients) == [False] * 3
+def test_as_long_as_there_is_room_nobody_is_cut_off() -> None:
+    waiting = Waiting()
+    assert waiting.unsent.total == MOST
+    waiting.unsent.discard(waiting.clients[0])
+    waiting.one_more(after=3600)
+    assert not any(waiting.were_reset)
 
 
 def test_r54_who_took_nothing_for_longest_gives_way() -> None:
-    clients = [Client() for _ in range(6)]
-    assert waiting(clients).total == 300
-    assert were_reset(clients) == [True] * 3 + [False] * 3
+    waiting = Waiting()
+    waiting.one_more(after=PATIENCE)
+    assert waiting.were_reset == [True, False, False, False]
+    assert waiting.unsent.total == MOST
 
 
 def test_r8_who_takes_something_is_spared_for_those_who_take_nothing() -> None:
-    clients = [Client() for _ in range(3)]
-    unsent = waiting(clients)
-    clients[0].unsent = 50
-    unsent.add(newest := Client(70))
-    assert were_reset(clients) == [False, True, False]
-    assert not newest.was_reset
-    assert unsent.total == 50 + 100 + 70
+    waiting = Waiting()
+    waiting.clients[0].unsent -= int(PATIENCE) * SLOWEST
+    waiting.one_more(after=PATIENCE)
+    assert waiting.were_reset == [False, True, False, False]
 
 
-def test_where_all_take_something_the_oldest_gives_way_and_never_the_newest() -> None:
-    clients = [Client() for _ in range(3)]
-    unsent = waiting(clients)
-    for client in clients:
-        client.unsent = 99
-    unsent.add(newest := Client(200))
-    assert were_reset(clients) == [True, True, False]
-    assert not newest.was_reset
+def test_who_takes_less_than_the_slowest_may_is_not_spared() -> None:
+    waiting = Waiting()
+    waiting.clients[0].unsent -= int(PATIENCE) * SLOWEST - 1
+    waiting.one_more(after=PATIENCE)
+    assert waiting.were_reset == [True, False, False, False]
+
+
+def test_r8_in_a_burst_nobody_is_cut_off_however_much_waits() -> None:
+    waiting = Waiting()
+    for _ in range(17):
+        waiting.one_more(after=PATIENCE / 7 / 20)
+    assert not any(waiting.were_reset)
+    assert waiting.unsent.total == 20 * 10 * SLOWEST
+
+
+def test_the_more_waits_the_sooner_a_client_is_cut_off() -> None:
+    waiting = Waiting()
+    for _ in range(2):
+        waiting.one_more(after=0)
+    waiting.one_more(after=PATIENCE / 2)
+    assert waiting.were_reset == [True, False, False, False, False, False]
+
+
+def test_r8_where_all_go_on_reading_nobody_is_cut_off() -> None:
+    waiting = Waiting()
+    for _ in range(4):
+        for client in waiting.clients:
+            client.unsent -= SLOWEST
+        waiting.one_more(after=1)
+    assert not any(waiting.were_reset)
+
+
+def test_what_is_added_behind_the_rest_gives_no_more_time() -> None:
+    waiting = Waiting()
+    waiting.now = PATIENCE
+    waiting.clients[0].unsent += SLOWEST
+    waiting.unsent.add(waiting.clients[0])
+    assert waiting.were_reset == [True, False, False]
+    assert waiting.unsent.total == 20 * SLOWEST
 
 
 def test_one_alone_may_be_sent_more() -> None:
-    clients = [Client(1000)]
-    assert waiting(clients).total == 1000
-    assert were_reset(clients) == [False]
+    waiting = Waiting()
+    for client in waiting.clients[1:]:
+        waiting.unsent.discard(client)
+    waiting.clients[0].unsent = 2 * MOST
+    waiting.now = 3600
+    waiting.unsent.add(waiting.clients[0])
+    assert not any(waiting.were_reset)
 
 
 def test_who_has_taken_enough_counts_no_more() -> None:
-    clients = [Client() for _ in range(3)]
-    unsent = waiting(clients)
+    waiting = Waiting()
     for _ in range(2):
-        unsent.discard(clients[0])
-    assert unsent.total == 200
-    unsent.add(Client())
-    assert were_reset(clients) == [False] * 3
+        waiting.unsent.discard(waiting.clients[0])
+    assert waiting.unsent.total == 20 * SLOWEST
 
 
 @pytest.mark.anyio
@@ -96,11 +141,12 @@ async def test_r54_a_client_that_reads_nothing_is_hung_up_on_where_another_needs
         return http.Response(200, b"x" * large)
 
     async with serving(answer) as running:
-        running.bounds = http.Bounds(max_body=100, idle=60, write_timeout=60, connections=9, unsent=large + large // 2)
+        running.bounds = http.Bounds(max_body=100, idle=60, write_timeout=60, connections=9, unsent=large // 100)
         async with running.visited() as silent, running.visited() as reading:
             await silent.say(GET)
             await silent.stream.receive(1)
-            assert len((await reading.ask(GET)).body) == large
+            while running.server.unsent.total:
+                assert len((await reading.ask(GET)).body) == large
             with pytest.raises(anyio.BrokenResourceError):
                 await silent.rest()
             assert len((await reading.ask(GET)).body) == large
