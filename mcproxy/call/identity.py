@@ -35,7 +35,12 @@ class Principal:
     def __post_init__(self) -> None:
         # Computed once, as each call needs them.
         object.__setattr__(self, "account", f"{self.name} at {self.address}" if self.address else self.name)
-        object.__setattr__(self, "is_several", not self.address and self.name == _ANONYMOUS)
+        object.__setattr__(self, "is_several", not self.address and self.is_anonymous)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the caller is not authenticated, from whatever address it calls."""
+        return self.name == _ANONYMOUS
 
     @property
     def key(self) -> str:

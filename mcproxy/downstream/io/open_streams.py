@@ -18,7 +18,7 @@ import anyio.lowlevel
 
 from mcproxy.access.identity import Identified
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
@@ -109,7 +109,7 @@ class OpenStreams:
         """Counts a stream until it is closed. Raises TooManyStreams."""
         self._check_room(identified.principal)
         self._of_account[identified.principal.account] += 1
-        self._anonymous += identified.principal.name == ANONYMOUS.name
+        self._anonymous += identified.principal.is_anonymous
         stream = OpenStream(self, identified, identify_again, end, adopt)
         self._streams.add(stream)
         self._await_expiry(stream)
@@ -117,7 +117,7 @@ class OpenStreams:
 
     def _check_room(self, principal: Principal) -> None:
         limits = self._context.proxy.limits
-        if principal.name == ANONYMOUS.name and self._anonymous >= limits.max_sessions:
+        if principal.is_anonymous and self._anonymous >= limits.max_sessions:
             raise TooManyStreams("all", limits.max_sessions, "max_sessions")
         if not principal.is_several and self._of_account[principal.account] >= limits.max_streams_per_principal:
             raise TooManyStreams("all your", limits.max_streams_per_principal, "max_streams_per_principal")
@@ -129,7 +129,7 @@ class OpenStreams:
         self._of_account[principal.account] -= 1
         if not self._of_account[principal.account]:
             del self._of_account[principal.account]
-        self._anonymous -= principal.name == ANONYMOUS.name
+        self._anonymous -= principal.is_anonymous
         if not self._streams:
             self._none_open.set()
 

@@ -26,7 +26,7 @@ from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.call.identity import Principal
 from mcproxy.catalog.freshness import DOUBTFUL
 from mcproxy.concurrency.clock import Sleep
 from mcproxy.concurrency.retirement import Retirable, Retirement
@@ -217,7 +217,7 @@ class CallApprovals(Component):
         approval = self._waiting.get(id)
         if approval is None or not approval.awaits_operator:
             return NOT_WAITING
-        if operator is not None and ANONYMOUS.name != operator.name == approval.subject.principal:
+        if operator is not None and not operator.is_anonymous and operator.name == approval.subject.principal:
             return OWN_CALL
         return self._decide(approval, BY_LINK if operator is None else operator.name, approve=approve)
 

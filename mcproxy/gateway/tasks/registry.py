@@ -7,7 +7,7 @@ same endpoint; an anonymous session has its own alone.
 from __future__ import annotations
 
 from mcproxy.call.clients import Listener
-from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.identity import Caller
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.resolving.task_ids import Task
 
@@ -67,5 +67,6 @@ class TaskRegistry:
 
 
 def _same(one: Caller, other: Caller) -> bool:
-    known = one.principal.name != ANONYMOUS.name
-    return known and one.principal.name == other.principal.name and one.endpoint == other.endpoint
+    return (
+        not one.principal.is_anonymous and one.principal.name == other.principal.name and one.endpoint == other.endpoint
+    )
