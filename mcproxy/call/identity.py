@@ -48,8 +48,8 @@ class Principal:
         return _principal_key(self.name)
 
     def __hash__(self) -> int:
-        # Each call is looked up by its principal; few principals share a name.
-        return hash(self.name)
+        # Each call is looked up by its principal; few principals share an account.
+        return hash(self.account)
 
 
 _PRINCIPAL: Final = "principal:"

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.access.identity import Fault, Identity, NotIdentified
+from mcproxy.access.identity import Fault, Identity, NotIdentified, anonymous_from
 from mcproxy.access.keys import key_digest
 from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import ANONYMOUS, Principal
@@ -86,6 +86,12 @@ async def test_where_nothing_is_configured_everybody_is_anonymous() -> None:
     assert await ask({}) == Principal("anonymous", address="198.51.100.1")
     found = await ask({}, bearer("whatever"), ("X-Forwarded-User", "root"), peer="10.0.0.1")
     assert found == Principal("anonymous", address="10.0.0.1")
+
+
+def test_callers_of_many_addresses_are_told_apart_by_their_hashes() -> None:
+    callers = [anonymous_from(f"203.0.113.{number}") for number in range(256)]
+    assert len({hash(caller) for caller in callers}) == len(callers)
+    assert hash(anonymous_from("203.0.113.7")) == hash(callers[7])
 
 
 @pytest.mark.parametrize(
