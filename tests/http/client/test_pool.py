@@ -201,10 +201,11 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
 
 @pytest.mark.skipif(not SOCKETS.exists(), reason="the timers of sockets are told by Linux")
 async def test_r21_the_system_asks_after_a_server_that_is_silent() -> None:
-    clients: list[int] = []
+    connections: list[tuple[int, int]] = []
 
     async def silent(stream: ByteStream) -> None:
-        clients.append(stream.extra(anyio.abc.SocketAttribute.remote_port))
+        ports = anyio.abc.SocketAttribute
+        connections.append((stream.extra(ports.remote_port), stream.extra(ports.local_port)))
         await heard(stream)
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
         await stream.receive()
@@ -213,15 +214,16 @@ async def test_r21_the_system_asks_after_a_server_that_is_silent() -> None:
     async with serving(server) as url:
         with closing(Pool(GUARD, 10)) as pool, anyio.fail_after(GUARD):
             answer = await pool.request("GET", url, write_head("GET", url, {}))
-            kind, due = timer_of(clients[0])
+            kind, due = timer_of(*connections[0])
             answer.close()
     assert (kind, 0 < due <= 60) == (KEEPALIVE_TIMER, True)
 
 
-def timer_of(port: int) -> tuple[str, float]:
-    """The kind of a socket's timer, and the seconds until it is due."""
+def timer_of(local: int, remote: int) -> tuple[str, float]:
+    """The kind of the timer of a socket with these ports, and the seconds until it is due."""
     rows = [row.split() for row in SOCKETS.read_text().splitlines()[1:]]
-    kind, _, due = next(row[5] for row in rows if row[1].endswith(f":{port:04X}")).partition(":")
+    ends = [f":{port:04X}" for port in (local, remote)]
+    kind, _, due = next(row[5] for row in rows if [row[1][-5:], row[2][-5:]] == ends).partition(":")
     return kind, int(due, 16) / 100
 
 
