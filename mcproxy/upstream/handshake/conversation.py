@@ -246,12 +246,14 @@ class HandshakeConversation:
         return self._outcome(call, answer)
 
     async def _give_up(self, cancelled: Message) -> None:
-        """Tells the server that a call is given up, and takes back from its client what was asked for it."""
+        """Tells the server that a call is given up, and, heard or not, takes back from its client what it asked."""
         assert isinstance(cancelled, Notification)
-        await self._send_cancel(cancelled)
-        id = parse_id(cancelled.params["requestId"])
-        if id is not None:
-            await self._questions.take_back(id)
+        try:
+            await self._send_cancel(cancelled)
+        finally:
+            id = parse_id(cancelled.params["requestId"])
+            if id is not None:
+                await self._questions.take_back(id)
 
     async def _send_in_time(self, message: Message) -> None:
         """Sends a message that has no answer. Raises PeerGone if it is not taken within `idle` seconds."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcproxy.call.calls import Complete, Outcome
 from mcproxy.call.clients import TaskChanged
-from mcproxy.protocol.jsonrpc import Message, Request, encode, raw
+from mcproxy.protocol.jsonrpc import Message, Notification, Request, encode, raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext, SessionOwner
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
-from mcproxy.upstream.link import task_group
+from mcproxy.upstream.link import Rejected, task_group
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, answering, decoded, failure, request, tool
 
@@ -39,6 +40,8 @@ class Wire:
     published: list[object]
     sent: list[Any] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
+    on_cancelled: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
+    """What the server does with a `notifications/cancelled`."""
 
     def says(self, cause: int | None = None, **members: object) -> None:
         message = {key: value for key, value in {"jsonrpc": "2.0", **members}.items() if value is not None}
@@ -53,6 +56,8 @@ class Wire:
         self.sent.append(decoded(encode(message)))
         self.news.set()
         self.news = anyio.Event()
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
+            await self.on_cancelled()
         if isinstance(message, Request) and message.method == "initialize":
             self.says(id=message.id, result={"protocolVersion": "2025-11-25", "capabilities": {"tasks": {}}})
 
@@ -212,6 +217,28 @@ async def test_r25_a_question_is_taken_back_from_its_client_when_its_call_is_giv
         cancelled, answer = wire.sent[3:]
         assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", call)
         assert (answer["id"], answer["error"]["code"]) == ("q", -32600)
+
+
+async def _refuse() -> None:
+    raise Rejected("HTTP 501")
+
+
+@pytest.mark.parametrize("on_cancelled", [_refuse, anyio.sleep_forever], ids=["refuses", "does not take"])
+async def test_r25_a_question_is_taken_back_also_where_its_server_does_not_hear_that_the_call_is_given_up(
+    on_cancelled: Callable[[], Awaitable[None]],
+) -> None:
+    client = FakeClient()
+    async with wired() as wire:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wire.conversation, tool("ask", client=client))
+            await wire.until(3)
+            wire.says(wire.sent[2]["id"], id="q", method="elicitation/create", params={"message": "?"})
+            await client.asked.wait()
+            wire.on_cancelled = on_cancelled
+            tasks.cancel_scope.cancel()
+        await wire.until(5)
+        assert client.withdrawn == 1
+        assert (wire.sent[4]["id"], wire.sent[4]["error"]["code"]) == ("q", -32600)
 
 
 async def test_a_question_stays_where_another_call_may_have_asked_it() -> None:
