@@ -67,7 +67,7 @@ class LimitSettings(Section):
     """Bytes of those messages."""
     max_unsent_bytes: Bytes = 256 * 1024 * 1024
     """Bytes of responses that wait on all connections to be taken, and of events that wait behind them; beyond it,
-    clients that take less than 64 KiB a second are disconnected.
+    clients that read slowly are disconnected.
     """
     max_connections_total: Positive = 500
     """Connections to upstreams made for a single session or caller, over all upstreams."""

@@ -14,7 +14,11 @@ from typing import Final, Protocol
 PATIENCE: Final = 5.0
 """Seconds that a client has before it is judged, once too many bytes wait; half of them where twice as many wait."""
 SLOWEST: Final = 64 * 1024
-"""Bytes a second that a client must take where too many wait."""
+"""Bytes a second that a client must take where too many wait.
+
+What it takes is seen as the kernel takes more from us, by large parts of a socket's buffer: over a few seconds a client
+that reads several times as fast may seem to have stopped.
+"""
 
 
 class UnsentConnection(Protocol):
