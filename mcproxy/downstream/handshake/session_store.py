@@ -121,16 +121,18 @@ class SessionStore:
         elif self._is_too_old(session.issued):
             raise UnknownSession
         if principal is not session.caller.principal:
-            session.authenticated_as(principal)
+            self.adopt(session, principal)
         if credentials is not None:
             self.update_credentials(session, credentials)
         session.last_used = self._clock()
         return session
 
     def adopt(self, session: Session, principal: Principal) -> None:
-        """Takes other roles and scopes of the same principal, from now on."""
+        """Takes the roles and scopes of the principal's latest request, which other links may serve."""
+        known = session.caller.principal
         session.authenticated_as(principal)
-        self._context.audience.join(session)
+        if (principal.roles, principal.scopes) != (known.roles, known.scopes):
+            self._context.audience.join(session)
 
     def update_credentials(self, session: Session, credentials: ForwardedCredentials | None) -> None:
         """Takes the forwarded credentials of the latest request; None changes nothing."""

@@ -116,6 +116,16 @@ async def test_roles_are_those_of_the_latest_request() -> None:
         assert session.caller.principal.roles == {"admin"}
 
 
+async def test_a_session_joins_again_where_other_roles_may_open_other_servers_to_it() -> None:
+    async with store() as s:
+        session = s.open()
+        joined = len(s.gateway.joined)
+        s.sessions.find(session.id, "http", Principal("ann", frozenset({"admin"})), "")
+        assert s.gateway.joined[joined:] == [session]
+        s.sessions.find(session.id, "http", Principal("ann", frozenset({"admin"}), attributes=(("token", "2"),)), "")
+        assert s.gateway.joined[joined:] == [session]
+
+
 async def test_r54_idle_sessions_go_and_busy_ones_stay() -> None:
     async with store(session_idle=10) as s:
         idle, calling, listening = s.open(), s.open(), s.open()
