@@ -75,7 +75,6 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "configuration/problems",
         "settings/proxy",
         "settings/root",
-        "settings/section",
         "settings/upstreams/upstream",
     ),
     "downstream/handshake/test_session_store.py": ("downstream/handshake/session_ids",),

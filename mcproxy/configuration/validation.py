@@ -323,7 +323,7 @@ class Validator(msgspec.Struct, frozen=True):
                     self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
                 else:
                     whole = (*node.path, *path)
-                    self._problem(found, _sentence(detail, model, path) + _remedy(whole), whole)
+                    self._problem(found, _sentence(detail, found, model, path) + _remedy(whole), whole)
             return None
 
     def _problem(self, node: Node, sentence: str, path: Path | None = None) -> None:
@@ -411,7 +411,7 @@ def _typical_key(model: type[BaseModel], path: Path) -> str:
     return next((name for name, field in fields.items() if field.is_required()), next(iter(fields)))
 
 
-def _sentence(detail: ErrorDetails, model: type[BaseModel], path: Path) -> str:
+def _sentence(detail: ErrorDetails, node: Node, model: type[BaseModel], path: Path) -> str:
     """pydantic's message in terms of the file. It names the rule alone, never the value."""
     context = detail.get("ctx", {})
     match detail["type"]:
@@ -425,10 +425,12 @@ def _sentence(detail: ErrorDetails, model: type[BaseModel], path: Path) -> str:
             return f"should be a mapping, such as {{{_typical_key(model, path)}: ...}}"
         case "int_type" | "int_parsing" | "int_from_float":
             return "should be a whole number"
+        case "float_type" | "float_parsing":
+            return "should be a number"
         case "bool_type" | "bool_parsing":
             return "should be true or false"
         case "string_type":
-            return "should be a text"
+            return "should be a text" + (": put it in quotes" if isinstance(node.value, bool | int | float) else "")
         case "less_than_equal":
             return f"should be at most {context['le']:g}"
         case "greater_than_equal":

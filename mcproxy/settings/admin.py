@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from mcproxy.settings.loopback import SafeUrl
-from mcproxy.settings.section import Positive, Section
+from mcproxy.settings.section import Positive, Section, Whole
 
 
 class Admin(Section):
     """The operators' listener: status page, health and metrics. Operators authenticate where callers do."""
 
-    port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    port: Annotated[Whole, Field(ge=0, le=65535)] | None = None
     """Port of the status page, 0 for any free one; without it there is no status page."""
     host: str = "127.0.0.1"
     """Address to listen on; other addresses than loopback need authentication."""

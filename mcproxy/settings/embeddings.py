@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from mcproxy.settings.loopback import SafeUrl
-from mcproxy.settings.section import Bytes, Positive, Seconds, Section
+from mcproxy.settings.section import Bytes, Positive, Seconds, Section, Whole
 from mcproxy.settings.tracing import is_installed
 
 
@@ -24,9 +24,9 @@ class EmbeddingSettings(Section):
     """Time for the vector of a query; after it, the search goes by words alone."""
     batch_timeout: Seconds = 30
     """Time for the vectors of a batch of tools."""
-    max_batch: Annotated[int, Field(gt=0, le=256)] = 32
+    max_batch: Annotated[Whole, Field(gt=0, le=256)] = 32
     """Tools whose texts are posted at once."""
-    max_dimensions: Annotated[int, Field(gt=0, le=16384)] = 4096
+    max_dimensions: Annotated[Whole, Field(gt=0, le=16384)] = 4096
     """Numbers of a vector; a longer one counts as failed."""
     max_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of the vectors of tools that are kept, four for each number; the least recently used go first."""

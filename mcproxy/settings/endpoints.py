@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from mcproxy.settings.access.policy import Selection
-from mcproxy.settings.section import Glob, InvalidKey, Positive, Section
+from mcproxy.settings.section import Glob, InvalidKey, Positive, Section, Whole
 
 MARK: Final = "/"
 """Precedes the name in an endpoint's key, so that it is no upstream's name."""
@@ -19,7 +19,7 @@ EndpointName = Annotated[str, Field(pattern=f"^{NAME}$")]
 class SearchSettings(Section):
     """What a search of tools gives (`endpoints.NAME.search`)."""
 
-    results: Annotated[int, Field(gt=0, le=50)] = 10
+    results: Annotated[Whole, Field(gt=0, le=50)] = 10
     """Tools that a search gives, where the model asks for no other number."""
     max_tokens: Positive = 1500
     """Tokens of one search's result, estimated as bytes by four; further tools are left out, and counted."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from mcproxy.settings.embeddings import EmbeddingSettings
-from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section, Whole
 from mcproxy.settings.tracing import TracingSettings, is_installed
 
 
@@ -43,7 +43,7 @@ class LimitSettings(Section):
     """Age after which a session id is unknown, however much it is used."""
     max_calls_per_session: Positive = 256
     """Calls of one session at once."""
-    max_batch: Annotated[int, Field(gt=0, le=1000)] = 100
+    max_batch: Annotated[Whole, Field(gt=0, le=1000)] = 100
     """Messages in one JSON-RPC batch (revision 2025-03-26), at most 1000."""
     max_subscriptions_per_session: Positive = 1000
     """Resources that one session may be subscribed to."""
@@ -125,7 +125,7 @@ class BridgeSettings(Section):
 class InstructionSettings(Section):
     """The instructions of several servers, joined for one host (`proxy.instructions`)."""
 
-    max_characters: Annotated[int, Field(ge=256)] = 2000
+    max_characters: Annotated[Whole, Field(ge=256)] = 2000
     """Characters of them at most: hosts cut at 2048, some at 512.
 
     Longer ones are cut to a fair share for each server, after a directory of all servers, and are a resource in full.
@@ -135,7 +135,7 @@ class InstructionSettings(Section):
 class Naming(Section):
     """Names and pages in the lists that callers see (`proxy.naming`)."""
 
-    max_name_length: Annotated[int, Field(ge=16, le=128)] = 64
+    max_name_length: Annotated[Whole, Field(ge=16, le=128)] = 64
     """Longest exposed name; longer ones end in a stable hash. Hosts add prefixes of their own."""
     page_size: Positive = 1000
     """Entries per page of a list."""
@@ -241,7 +241,7 @@ class Proxy(Section):
     """The gateway's name in `serverInfo`."""
     host: str = "127.0.0.1"
     """Address to listen on."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    port: Annotated[Whole, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 for any free one."""
     tls: Tls = Tls()
     """HTTPS. Files are PEM, relative to the configuration file, and read again when one changes."""

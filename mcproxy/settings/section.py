@@ -14,16 +14,23 @@ _UNITS: Final[dict[str, dict[str, float]]] = {
 
 
 def parse_quantity(value: object, measure: Literal["seconds", "bytes"]) -> object:
-    """`"5m"` as 300 seconds, `"16MiB"` as bytes; a value that is no text is returned unchanged. Raises ValueError."""
-    if not isinstance(value, str):
+    """`"5m"` as 300 seconds, `"16MiB"` as bytes; a number is returned unchanged. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     units = _UNITS[measure]
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value, re.ASCII)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value if isinstance(value, str) else "", re.ASCII)
     if match is None or (match[2] and match[2] not in units):
         example = '"30s" or "5m"' if measure == "seconds" else '"16MiB"'
         raise ValueError(f"should be a number of {measure}, or a text such as {example}; units: {', '.join(units)}")
     number = float(match[1]) * units.get(match[2], 1)
     return int(number) if number.is_integer() else number
+
+
+def _no_truth_value(value: object) -> object:
+    """The value, unless it is true or false, which pydantic takes for 1 and 0. Raises ValueError."""
+    if value is True or value is False:
+        raise ValueError("should be a number, not true or false (YAML reads yes, no, on and off as these)")
+    return value
 
 
 def _seconds(value: object) -> object:
@@ -52,7 +59,9 @@ Bytes = Annotated[
     Field(gt=0),
     WithJsonSchema({"type": ["integer", "string"], "exclusiveMinimum": 0, "examples": [65536, "16MiB"]}),
 ]
-Positive = Annotated[int, Field(gt=0)]
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Number = Annotated[float, BeforeValidator(_no_truth_value)]
+Positive = Annotated[Whole, Field(gt=0)]
 Glob = str
 Prefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32)]
 

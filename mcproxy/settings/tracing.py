@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from mcproxy.settings.section import Positive, Seconds, Section
+from mcproxy.settings.section import Number, Positive, Seconds, Section
 
 
 class TracingSettings(Section):
@@ -17,7 +17,7 @@ class TracingSettings(Section):
     """Record calls as spans and send them by OTLP over HTTP; needs `pip install mcproxy[opentelemetry]`."""
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = None
     """URL of the collector, as http://collector:4318/v1/traces; default OTEL_EXPORTER_OTLP_ENDPOINT."""
-    sample: Annotated[float, Field(ge=0, le=1)] | None = None
+    sample: Annotated[Number, Field(ge=0, le=1)] | None = None
     """Share of traces that is recorded, from 0 to 1; default OTEL_TRACES_SAMPLER, else all.
 
     A trace that a client began is recorded as the client decided.

@@ -41,6 +41,18 @@ def test_a_quantity_that_is_none_is_refused_with_an_example(tmp_path: Path) -> N
     assert problem.startswith("mcproxy.yaml:2:3: proxy.keep_alive: should be a number of seconds")
 
 
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("port", "should be a number, not true or false (YAML reads yes, no, on and off as these)"),
+        ("grace", "should be a number of seconds, or a text such as"),
+    ],
+)
+def test_yes_is_refused_for_a_number(tmp_path: Path, key: str, sentence: str) -> None:
+    (problem,) = problems(tmp_path, f"proxy:\n  {key}: yes\n")
+    assert problem.startswith(f"mcproxy.yaml:2:3: proxy.{key}: {sentence}")
+
+
 def test_r50_all_errors_come_at_once_with_file_line_column_and_key(tmp_path: Path) -> None:
     text = """\
 mcpServers:
@@ -137,6 +149,7 @@ def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
         ("{command: x, timeouts: 3}", "should be a mapping, such as {connect: ...}"),
         ("{command: x, prefix: A_b}", "should match pattern"),
         ("{command: x, prefix: [a]}", "should be a text"),
+        ("{command: x, prefix: no}", "should be a text: put it in quotes"),
         ("{command: x, idle_stop: -1}", "should be at least 0"),
         ("{url: 'http://x', headers: {'X Key': a}}", "can be no header"),
         ("{url: 'http://x', headers: {X-Key: \"a\\nb\"}}", "can be no header"),

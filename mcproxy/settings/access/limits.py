@@ -14,10 +14,10 @@ _PATTERN: Final = r"(\d+(?:\.\d+)?)\s*/\s*([smhd])"
 
 
 def parse_rate(value: object) -> object:
-    """`"600/m"` as 10, in calls per second; a value that is no text is returned unchanged. Raises ValueError."""
-    if not isinstance(value, str):
+    """`"600/m"` as 10, in calls per second; a number is returned unchanged. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    match = re.fullmatch(_PATTERN, value.strip(), re.ASCII)
+    match = re.fullmatch(_PATTERN, value.strip() if isinstance(value, str) else "", re.ASCII)
     if match is None:
         raise ValueError('should be a number of calls per second, or a text such as "10/s", "600/m", "1000/h" or "1/d"')
     return float(match[1]) / _UNITS[match[2]]

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.section import Glob, InvalidKey, Positive, Section
+from mcproxy.settings.section import Glob, InvalidKey, Number, Positive, Section
 
 EVERYONE: Final = "everyone"
 """The role that every caller has."""
@@ -91,7 +91,7 @@ class Condition(Section):
 
     In a rule that denies, `.` matches a line break too.
     """
-    at_most: float | None = None
+    at_most: Number | None = None
     """A number that is no larger."""
 
     @model_validator(mode="after")
