@@ -36,7 +36,7 @@ from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
-from mcproxy.settings.endpoints import is_key
+from mcproxy.settings.endpoints import NAME_RULE, is_key
 from mcproxy.settings.section import InvalidKey
 
 SIMILARITY: Final = 0.75
@@ -193,7 +193,7 @@ class Validator(msgspec.Struct, frozen=True):
         for name, selection in node.members.items():
             endpoint = self._validated(Endpoint, selection)
             if not re.fullmatch(ENDPOINT_NAME, name):
-                self._problem(selection, f"should match {ENDPOINT_NAME}, since it is part of a path")
+                self._problem(selection, NAME_RULE)
             elif endpoint is not None:
                 endpoints[name] = endpoint
         return endpoints
@@ -323,7 +323,7 @@ class Validator(msgspec.Struct, frozen=True):
                     self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
                 else:
                     whole = (*node.path, *path)
-                    self._problem(found, _sentence(detail, found, model, path) + _remedy(whole), whole)
+                    self._problem(found, _sentence(detail, found, model, path) + _remedy(whole, detail), whole)
             return None
 
     def _problem(self, node: Node, sentence: str, path: Path | None = None) -> None:
@@ -362,8 +362,10 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
     return places
 
 
-def _remedy(path: Path) -> str:
-    """A command that makes a value of the right form, if there is one."""
+def _remedy(path: Path, detail: ErrorDetails) -> str:
+    """A command that makes a value of the right form, if there is one; none makes a name that is refused."""
+    if "[key]" in detail["loc"]:
+        return ""
     name = path[len(_KEYS) : len(_KEYS) + 1]
     return f"; `mcproxy keys add {name[0]}` prints the lines" if name and path[: len(_KEYS)] == _KEYS else ""
 
@@ -431,6 +433,8 @@ def _sentence(detail: ErrorDetails, node: Node, model: type[BaseModel], path: Pa
             return "should be true or false"
         case "string_type":
             return "should be a text" + (": put it in quotes" if isinstance(node.value, bool | int | float) else "")
+        case "timezone_aware" | "datetime_type" | "datetime_parsing" | "datetime_from_date_parsing":
+            return "should be a time with its zone, such as 2030-01-31T00:00:00Z"
         case "less_than_equal":
             return f"should be at most {context['le']:g}"
         case "greater_than_equal":

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from mcproxy.settings.section import InvalidKey, Seconds, Section
+from mcproxy.settings.section import InvalidKey, Seconds, Section, worded
 
 _SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster")
 
@@ -83,7 +83,9 @@ class Cluster(Section):
 
     If not set, `http` (with `tls`, `https`) and the address of `listen`.
     """
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]{0,16}$")] = ""
+    name: Annotated[
+        str, Field(pattern=r"^[a-z0-9]{0,16}$"), worded("should be lower-case letters and digits, at most 16")
+    ] = ""
     """A short name of this replica alone, such as `a`, with which the ids of its sessions begin: `a-4f1c22a0.Yk3`.
 
     A load balancer may send a request there by it and save a hop: a hint, not an authority.

@@ -7,13 +7,16 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from mcproxy.settings.access.policy import Selection
-from mcproxy.settings.section import Glob, InvalidKey, Positive, Section, Whole
+from mcproxy.settings.section import Glob, InvalidKey, Positive, Section, Whole, worded
 
 MARK: Final = "/"
 """Precedes the name in an endpoint's key, so that it is no upstream's name."""
 
 NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
-EndpointName = Annotated[str, Field(pattern=f"^{NAME}$")]
+NAME_RULE: Final = (
+    "the name of an endpoint should be lower-case letters, digits, _ and -, a letter or digit first, at most 64"
+)
+EndpointName = Annotated[str, Field(pattern=f"^{NAME}$"), worded(NAME_RULE)]
 
 
 class SearchSettings(Section):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 _UNITS: Final[dict[str, dict[str, float]]] = {
     "seconds": {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400},
@@ -31,6 +40,20 @@ def _no_truth_value(value: object) -> object:
     if value is True or value is False:
         raise ValueError("should be a number, not true or false (YAML reads yes, no, on and off as these)")
     return value
+
+
+def worded(sentence: str) -> WrapValidator:
+    """Says in plain words which texts a type takes, where pydantic would show a regular expression."""
+
+    def check(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            if not isinstance(value, str):
+                raise
+            raise ValueError(sentence) from error
+
+    return WrapValidator(check)
 
 
 def _seconds(value: object) -> object:
@@ -63,7 +86,11 @@ Whole = Annotated[int, BeforeValidator(_no_truth_value)]
 Number = Annotated[float, BeforeValidator(_no_truth_value)]
 Positive = Annotated[Whole, Field(gt=0)]
 Glob = str
-Prefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32)]
+Prefix = Annotated[
+    str,
+    Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32),
+    worded("should be lower-case letters, digits and -, a letter first, at most 32"),
+]
 
 
 class InvalidKey(ValueError):

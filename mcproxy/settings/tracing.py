@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from mcproxy.settings.section import Number, Positive, Seconds, Section
+from mcproxy.settings.section import Number, Positive, Seconds, Section, worded
 
 
 class TracingSettings(Section):
@@ -15,7 +15,7 @@ class TracingSettings(Section):
 
     enabled: bool = False
     """Record calls as spans and send them by OTLP over HTTP; needs `pip install mcproxy[opentelemetry]`."""
-    endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    endpoint: Annotated[str, Field(pattern=r"^https?://"), worded("should be an http or https URL")] | None = None
     """URL of the collector, as http://collector:4318/v1/traces; default OTEL_EXPORTER_OTLP_ENDPOINT."""
     sample: Annotated[Number, Field(ge=0, le=1)] | None = None
     """Share of traces that is recorded, from 0 to 1; default OTEL_TRACES_SAMPLER, else all.

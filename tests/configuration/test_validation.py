@@ -147,7 +147,7 @@ def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
         ("{command: x, type: carrier-pigeon}", "should be 'auto', 'stdio', 'http' or 'sse'"),
         ("{command: x, args: one}", "should be a list"),
         ("{command: x, timeouts: 3}", "should be a mapping, such as {connect: ...}"),
-        ("{command: x, prefix: A_b}", "should match pattern"),
+        ("{command: x, prefix: A_b}", "should be lower-case letters, digits and -"),
         ("{command: x, prefix: [a]}", "should be a text"),
         ("{command: x, prefix: no}", "should be a text: put it in quotes"),
         ("{command: x, idle_stop: -1}", "should be at least 0"),
@@ -339,7 +339,7 @@ def test_a_server_may_have_any_other_name(tmp_path: Path, name: str) -> None:
     ("text", "expected"),
     [
         ("endpoints: [a]\n", "1:1: endpoints: should be a mapping from names to endpoints"),
-        ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": should match'),
+        ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": the name of an endpoint should be'),
         ("endpoints:\n  a: {tolls: []}\n", '2:7: endpoints.a.tolls: unknown key; did you mean "tools"?'),
         ("access: {policy: {roles: {r: {deny: {}}}}}\n", "1:31: access.policy.roles.r.deny: should be a list"),
         (

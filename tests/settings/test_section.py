@@ -1,4 +1,4 @@
-"""What every section of the settings has in common: which values its keys take for numbers."""
+"""What every section of the settings has in common: what its keys take, and say of what they do not take."""
 
 from __future__ import annotations
 
@@ -43,3 +43,21 @@ def test_true_is_no_number_in_any_setting(section: type[BaseModel], key: str) ->
     with pytest.raises(ValidationError) as caught:
         section.model_validate({key: True})
     assert "should be a " in next(error["msg"] for error in caught.value.errors() if error["loc"][0] == key)
+
+
+_UNFIT: Final = "a line\nand another"
+
+
+@pytest.mark.parametrize("value", [_UNFIT, [_UNFIT], {_UNFIT: _UNFIT}], ids=["text", "list", "mapping"])
+def test_no_refusal_of_a_text_is_a_regular_expression(value: object) -> None:
+    refusals = [said for section in set(_sections(Settings)) for said in _refusals(section, value)]
+    assert refusals
+    assert not [said for said in refusals if "pattern" in said]
+
+
+def _refusals(section: type[BaseModel], value: object) -> Iterator[str]:
+    for key in section.model_fields:
+        try:
+            section.model_validate({key: value})
+        except ValidationError as error:
+            yield from (f"{section.__name__}.{key}: {each['msg']}" for each in error.errors())

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
 
 from mcproxy.settings.loopback import is_loopback
-from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section, worded
 from mcproxy.settings.upstreams.oauth import OAuthClient
 
 RESERVED: Final = "anonymous"
@@ -21,10 +21,26 @@ RESERVED: Final = "anonymous"
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 """Signatures by public keys alone: a key that verifies one of these cannot make one."""
 
-KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$", max_length=128)]
-NamePrefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*:)?$", max_length=32)]
-HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$", max_length=64)]
-Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+$")]
+KeyName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$", max_length=128),
+    worded("the name of a caller should be letters, digits and . _ @ -, a letter or digit first, at most 128"),
+]
+NamePrefix = Annotated[
+    str,
+    Field(pattern=r"^([a-z][a-z0-9-]*:)?$", max_length=32),
+    worded("should be lower-case letters, digits and -, a letter first, and a colon at the end, such as corp:"),
+]
+HeaderName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$", max_length=64),
+    worded("should be the name of a header, such as X-Api-Key: letters, digits and -, at most 64"),
+]
+Scope = Annotated[
+    str,
+    Field(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+$"),
+    worded("should be one scope, without spaces, quotation marks and backslashes"),
+]
 """RFC 6749, appendix A.4."""
 
 
@@ -54,7 +70,7 @@ def _check_some(algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
 class ApiKeySettings(Section):
     """One API key of a caller, as `mcproxy keys add` prints it."""
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), worded("should be 64 hexadecimal digits in lower case")]
     """SHA-256 of the key, in hexadecimal."""
     roles: tuple[str, ...] = ()
     """Roles of a caller that authenticates with this key."""

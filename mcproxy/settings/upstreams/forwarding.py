@@ -12,10 +12,12 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from mcproxy.settings.access.authentication import Authentication, HeaderName
-from mcproxy.settings.section import InvalidKey, Section
+from mcproxy.settings.section import InvalidKey, Section, worded
 
 ForwardedHeader = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*(: *[\x20-\x7a|~]*\{\}[\x20-\x7a|~]*)?$", max_length=256)
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*(: *[\x20-\x7a|~]*\{\}[\x20-\x7a|~]*)?$", max_length=256),
+    worded("should be a header, or a header and its value with {} for the client's: 'Authorization: Bearer {}'"),
 ]
 """The upstream's header: its name, or its name and a template of its value, `Authorization: Bearer {}`."""
 

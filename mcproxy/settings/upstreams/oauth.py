@@ -6,11 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from mcproxy.settings.section import Section
+from mcproxy.settings.section import Section, worded
 
-RequestedScope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$", max_length=256)]
+RequestedScope = Annotated[
+    str,
+    Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$", max_length=256),
+    worded("should be one scope, without spaces, quotation marks and backslashes, of at most 256 characters"),
+]
 """One scope (RFC 6749, section 3.3)."""
-Https = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=2048)]
+Https = Annotated[
+    str,
+    Field(pattern=r"^https?://[^\s?#]+$", max_length=2048),
+    worded("should be a URL without query and fragment, of at most 2048 characters"),
+]
 """A URL without query and fragment; http is for loopback alone, which is checked where it is used."""
 
 
