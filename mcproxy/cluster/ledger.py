@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Final
 
 import anyio
+import msgspec
 import structlog
 
 from mcproxy.access.reservations import RETRY, CounterKey, Measure, Reservation
@@ -140,11 +141,9 @@ class SharedLedger:
         for reservation in due:
             arguments += _arguments(reservation)
         keys = [_key(reservation) for reservation in due]
-        answers = await self._store.run(RESERVE, keys, arguments)
-        assert isinstance(answers, list)
+        answers = _numbers(await self._store.run(RESERVE, keys, arguments), len(due))
         now = self._clock()
-        for reservation, asked, answer in zip(due, wanted, answers, strict=True):
-            granted, others, wait = _numbers(answer)
+        for reservation, asked, (granted, others, wait) in zip(due, wanted, answers, strict=True):
             reservation.settle(granted, asked, others, _wait(reservation.measure, wait / 1000), now)
             if reservation.is_over:
                 self._known.pop(reservation.id, None)
@@ -194,9 +193,15 @@ _PER_KEY: Final = 9
 """What `_arguments` returns."""
 
 
-def _numbers(answer: ScriptResult) -> list[int]:
-    assert isinstance(answer, list)
-    return [number for number in answer if isinstance(number, int)]
+def _numbers(answers: ScriptResult, count: int) -> list[tuple[int, int, int]]:
+    """What the script returns for each of `count` keys. Raises StoreUnavailable."""
+    try:
+        numbers = msgspec.convert(answers, list[tuple[int, int, int]])
+    except msgspec.ValidationError as error:
+        raise StoreUnavailable(f"the counts have another form: {error}") from error
+    if len(numbers) != count:
+        raise StoreUnavailable(f"{len(numbers)} counts, where {count} were asked for")
+    return numbers
 
 
 def _wait(measure: Measure, wait: float) -> float:

@@ -353,3 +353,22 @@ async def test_r73_three_gateways_admit_1000_of_a_leased_quota_and_a_chunk_each_
     await redis_server.start()
     # What one has reserved when the last calls come is refused to the others, and may be left.
     assert 1000 - 3 * 10 <= await through_nginx(tmp_path, redis_server.url, {"daily": 1000}, 1200) <= 1000 + 3 * 10
+
+
+class Misleading(LocalStore):
+    """A store whose scripts answer what was put into `answer`."""
+
+    answer: ScriptResult = None
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [None, 7, [], [[1, 0, 0]] * 2, [[1, 0]], [[1, None, 0]], [b"1"]])
+async def test_counts_of_another_form_are_no_counts(answer: ScriptResult) -> None:
+    store = Misleading()
+    store.answer = answer
+    async with replicas(store, many=1, daily=300) as (only,):
+        with anyio.fail_after(GUARD):
+            while not only.ledger.is_away:
+                await only.call()

@@ -1,6 +1,7 @@
 """The store in Redis or Valkey, by redis-py (the extra `mcproxy[redis]`): the only module that imports it.
 
-Nothing is repeated: redis-py's own retries are off, because a command whose answer was lost may have taken effect.
+Nothing is repeated: redis-py's own retries are off, because a command whose answer was lost may have taken effect. An
+answer of another form than Redis gives (a proxy's, or another program's data under our keys) is a failure as well.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
@@ -38,8 +40,16 @@ it."""
 SCAN_TIMEOUT: Final = 10.0
 """Seconds that going through all keys may take."""
 SENTINEL_PORT: Final = 26379
+MAX_SHOWN: Final = 64
+"""Bytes of a malformed answer that are told."""
 
-T = TypeVar("T")
+_VALUE: Final = b"v"
+"""The one field of an entry in a stream."""
+
+_MISREAD: Final = (msgspec.ValidationError, AttributeError, LookupError, TypeError, ValueError)
+"""What comes of an answer of another form: redis-py's parsers raise what they run into."""
+_Streams = list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes] | None]]]]
+"""What XREAD answers: entries by stream."""
 
 _ANNOUNCE: Final = """
 local time = redis.call('TIME')
@@ -48,17 +58,20 @@ redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now + tonumber(ARGV[
 local found = {}
 local held = redis.call('HGETALL', KEYS[1])
 for i = 1, #held, 2 do
-    local space = string.find(held[i + 1], ' ', 1, true)
-    if tonumber(string.sub(held[i + 1], 1, space - 1)) > now then
+    local ends, told = string.match(held[i + 1], '^(%d+) (.*)$')
+    if ends and tonumber(ends) > now then
         found[#found + 1] = held[i]
-        found[#found + 1] = string.sub(held[i + 1], space + 1)
+        found[#found + 1] = told
     else
         redis.call('HDEL', KEYS[1], held[i])
     end
 end
 return found
 """
-"""Members of a group: a hash whose values begin with the time, by the server's own clock, at which they end."""
+"""Members of a group: a hash whose values begin with the time, by the server's own clock, at which they end.
+
+What is none of ours is removed.
+"""
 
 _APPEND: Final = """
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
@@ -93,51 +106,54 @@ class RedisStore:
         self._timeout = timeout
 
     async def get(self, key: str) -> bytes | None:
-        value: bytes | None = await self._bounded(self._client.get(PREFIX + key))
+        value: bytes | None = await self._bounded(self._client.get(PREFIX + key), bytes | None)
         return value
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
-        await self._bounded(self._client.set(PREFIX + key, value, px=_milliseconds(ttl)))
+        await self._bounded(self._client.set(PREFIX + key, value, px=_milliseconds(ttl)), bool)
 
     async def add(self, key: str, value: bytes, ttl: float) -> bool:
-        return bool(await self._bounded(self._client.set(PREFIX + key, value, px=_milliseconds(ttl), nx=True)))
+        setting = self._client.set(PREFIX + key, value, px=_milliseconds(ttl), nx=True)
+        return bool(await self._bounded(setting, bool | None))
 
     async def take(self, key: str) -> bytes | None:
-        value: bytes | None = await self._bounded(self._client.getdel(PREFIX + key))
+        value: bytes | None = await self._bounded(self._client.getdel(PREFIX + key), bytes | None)
         return value
 
     async def remove(self, key: str, expected: bytes | None = None) -> bool:
         if expected is None:
-            return bool(await self._bounded(self._client.delete(PREFIX + key)))
-        return bool(await self._scripted(_REMOVE, [key], [expected]))
+            return bool(await self._bounded(self._client.delete(PREFIX + key), int))
+        return bool(await self._scripted(_REMOVE, [key], [expected], int))
 
     async def replace(self, key: str, value: bytes, ttl: float, expected: bytes | None) -> bool:
         if expected is None:
             return await self.add(key, value, ttl)
-        return bool(await self._scripted(_REPLACE, [key], [expected, value, _milliseconds(ttl)]))
+        return bool(await self._scripted(_REPLACE, [key], [expected, value, _milliseconds(ttl)], int))
 
     async def names(self, prefix: str) -> Sequence[str]:
         async def found() -> list[str]:
             keys = self._client.scan_iter(match=f"{PREFIX}{prefix}*", count=MOST_READ)
-            return [key.decode().removeprefix(PREFIX) async for key in keys]
+            return [_text(key).removeprefix(PREFIX) async for key in keys]
 
         # Each part of the answer is short; there may be many.
-        names: list[str] = await self._bounded(found(), SCAN_TIMEOUT)
+        names: list[str] = await self._bounded(found(), list[str], SCAN_TIMEOUT)
         return names
 
     async def announce(self, group: str, name: str, value: bytes, ttl: float) -> Mapping[str, bytes]:
         # A background task's: it may connect anew at leisure, and the connection then serves the others.
-        found = await self._scripted(_ANNOUNCE, [group], [name, value, _milliseconds(ttl)], CONNECT_TIMEOUT)
-        return {member.decode(): held for member, held in zip(found[::2], found[1::2], strict=True)}
+        arguments: list[Argument] = [name, value, _milliseconds(ttl)]
+        found: list[bytes] = await self._scripted(_ANNOUNCE, [group], arguments, list[bytes], CONNECT_TIMEOUT)
+        return {_text(member): held for member, held in zip(found[::2], found[1::2], strict=False)}
 
     async def withdraw(self, group: str, name: str) -> None:
-        await self._bounded(self._client.hdel(PREFIX + group, name))
+        await self._bounded(self._client.hdel(PREFIX + group, name), int)
 
     async def append(self, stream: str, value: bytes, keep: int) -> StreamPosition:
-        return _position(await self._scripted(_APPEND, [stream], [value, keep]))
+        return _position(await self._scripted(_APPEND, [stream], [value, keep], bytes))
 
     async def end(self, stream: str) -> StreamPosition:
-        last = await self._bounded(self._client.xrevrange(PREFIX + stream, count=1))
+        ending = self._client.xrevrange(PREFIX + stream, count=1)
+        last: list[tuple[bytes, object]] = await self._bounded(ending, list[tuple[bytes, object]])
         return _position(last[0][0]) if last else START
 
     async def read(self, stream: str, after: StreamPosition, wait: float) -> Sequence[StreamEntry]:
@@ -145,28 +161,36 @@ class RedisStore:
         reading = self._reading.execute_command(
             "XREAD", "COUNT", MOST_READ, "BLOCK", _milliseconds(wait), "STREAMS", PREFIX + stream, _id(after)
         )
-        found = await self._bounded(reading, wait)
-        return [StreamEntry(_position(id), fields[b"v"]) for _, entries in found for id, fields in entries]
+        found: _Streams = await self._bounded(reading, _Streams, wait)
+        entries = [entry for _, stream in found for entry in stream]
+        return [StreamEntry(_position(id), (fields or {}).get(_VALUE, b"")) for id, fields in entries]
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
-        result: ScriptResult = await self._scripted(script.lua, keys, arguments)
+        result: ScriptResult = await self._scripted(script.lua, keys, arguments, Any)
         return result
 
     async def close(self) -> None:
         for client in (self._client, self._reading):
             await client.aclose()
 
-    async def _scripted(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument], wait: float = 0) -> Any:
+    async def _scripted(
+        self, lua: str, keys: Sequence[str], arguments: Sequence[Argument], form: object, wait: float = 0
+    ) -> Any:
         script = self._client.register_script(lua)
-        return await self._bounded(script(keys=[PREFIX + key for key in keys], args=list(arguments)), wait)
+        return await self._bounded(script(keys=[PREFIX + key for key in keys], args=list(arguments)), form, wait)
 
-    async def _bounded(self, command: Awaitable[T], wait: float = 0) -> Any:
-        """What a command returns. Raises StoreUnavailable."""
+    async def _bounded(self, command: Awaitable[object], form: Any, wait: float = 0) -> Any:
+        """What a command returns, a value of the type `form`. Raises StoreUnavailable."""
+        limit = self._timeout + wait
         try:
-            async with asyncio.timeout(self._timeout + wait):
-                return await command
-        except (RedisError, OSError) as error:  # TimeoutError is an OSError
+            async with asyncio.timeout(limit):
+                return msgspec.convert(await command, form)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer in {limit:g} s") from error
+        except (RedisError, OSError) as error:
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
+        except _MISREAD as error:
+            raise StoreUnavailable(f"an answer of another form than Redis gives: {error}") from error
 
 
 def store_at(url: str, timeout: float) -> RedisStore:
@@ -221,5 +245,13 @@ def _id(position: StreamPosition) -> str:
 
 
 def _position(id: bytes) -> StreamPosition:
+    """Raises StoreUnavailable."""
     epoch, _, number = id.partition(b"-")
+    if not (epoch.isdigit() and number.isdigit()):
+        raise StoreUnavailable(f"an answer of another form than Redis gives: {id[:MAX_SHOWN]!r}")
     return StreamPosition(int(epoch), int(number))
+
+
+def _text(name: bytes) -> str:
+    """A name in the store; one that is no text of ours names nothing."""
+    return name.decode(errors="replace")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 import anyio
 import pytest
 
-from mcproxy.cluster.store.protocol import START, StoreUnavailable, follows
+from mcproxy.cluster.store.protocol import START, Script, Store, StoreUnavailable, follows
 from mcproxy.cluster.store.redis_store import opened_store
 from tests.cluster.conftest import RedisServer
 from tests.timeouts import GUARD
@@ -22,6 +24,30 @@ from tests.timeouts import GUARD
 pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
+
+INTRUDE = Script(
+    """
+    redis.call('HSET', KEYS[1], 'intruder', 'not a time', '\\255', '99999999999999 \\255')
+    redis.call('XADD', KEYS[2], '*', 'another', 'field')
+    """,
+    lambda *_: None,
+)
+OPERATIONS: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "get": lambda store: store.get("key"),
+    "put": lambda store: store.put("key", b"", 1),
+    "add": lambda store: store.add("key", b"", 1),
+    "take": lambda store: store.take("key"),
+    "remove": lambda store: store.remove("key"),
+    "remove what is expected": lambda store: store.remove("key", b""),
+    "replace": lambda store: store.replace("key", b"", 1, b""),
+    "names": lambda store: store.names("key"),
+    "announce": lambda store: store.announce("group", "name", b"", 1),
+    "withdraw": lambda store: store.withdraw("group", "name"),
+    "append": lambda store: store.append("stream", b"", 1),
+    "end": lambda store: store.end("stream"),
+    "read": lambda store: store.read("stream", START, 0.001),
+    "run": lambda store: store.run(INTRUDE, ["group", "stream"], []),
+}
 
 
 async def test_a_server_that_hangs_fails_in_the_time_that_it_was_given_and_serves_again_afterwards(
@@ -65,6 +91,42 @@ async def test_a_stream_that_was_lost_and_begun_again_does_not_follow_the_one_be
         await store.append("stream", b"two", 10)
         entries = await store.read("stream", START, 0.01)
         assert not any(follows(position, entry.position) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"$-1", b":7", b"*0", b"+OK", b"*2\r\n$1\r\n\xff\r\n:3", b"$1\r\n\xff", b"HTTP/1.1 400 Bad"]
+)
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_an_answer_of_another_form_than_redis_gives_is_no_other_exception(operation: str, answer: bytes) -> None:
+    async with answering(answer) as url, opened_store(url, GUARD) as store:
+        with suppress(StoreUnavailable):
+            await OPERATIONS[operation](store)
+
+
+async def test_what_is_none_of_ours_among_the_members_and_in_the_stream_harms_nothing(
+    redis_server: RedisServer,
+) -> None:
+    await redis_server.start()
+    async with opened_store(redis_server.url, GUARD) as store:
+        position = await store.append("stream", b"ours", 10)
+        await store.run(INTRUDE, ["group", "stream"], [])
+        assert await store.announce("group", "ours", b"value", 60) == {"ours": b"value", "\ufffd": b"\xff"}
+        ours, intruder = await store.read("stream", START, 0.001)
+        assert (ours.position, intruder.value) == (position, b"")
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[str]:
+    """The URL of a server that gives the same answer to every command."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write((answer + b"\r\n") * len(re.findall(rb"^\*\d+\r\n", data, re.MULTILINE)))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
 
 
 async def _done(operation: Callable[[], Awaitable[T]]) -> T:
