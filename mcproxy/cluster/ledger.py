@@ -20,7 +20,15 @@ import msgspec
 import structlog
 
 from mcproxy.access.reservations import RETRY, CounterKey, Measure, Reservation
-from mcproxy.cluster.store.protocol import Argument, Memory, Script, ScriptResult, Store, StoreUnavailable
+from mcproxy.cluster.store.protocol import (
+    Argument,
+    MalformedAnswer,
+    Memory,
+    Script,
+    ScriptResult,
+    Store,
+    StoreUnavailable,
+)
 from mcproxy.concurrency.clock import Clock
 from mcproxy.concurrency.wakeup import Wakeup
 
@@ -198,9 +206,9 @@ def _numbers(answers: ScriptResult, count: int) -> list[tuple[int, int, int]]:
     try:
         numbers = msgspec.convert(answers, list[tuple[int, int, int]])
     except msgspec.ValidationError as error:
-        raise StoreUnavailable(f"the counts have another form: {error}") from error
+        raise MalformedAnswer(str(error)) from error
     if len(numbers) != count:
-        raise StoreUnavailable(f"{len(numbers)} counts, where {count} were asked for")
+        raise MalformedAnswer(f"{len(numbers)} counts in place of {count}")
     return numbers
 
 

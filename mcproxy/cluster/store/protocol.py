@@ -18,6 +18,13 @@ class StoreUnavailable(Exception):
     """The store did not answer in time, refused, or is not there. Whether it did what was asked is unknown."""
 
 
+class MalformedAnswer(StoreUnavailable):
+    """The store answered in another form than Redis does; `why` says in which."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"an answer of another form than Redis gives: {why}")
+
+
 class StreamPosition(NamedTuple):
     """Where an entry stands in a stream. A stream that is lost and begun again has another epoch."""
 

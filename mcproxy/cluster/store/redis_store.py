@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from mcproxy.cluster.store.protocol import (
     START,
     Argument,
+    MalformedAnswer,
     Script,
     ScriptResult,
     Store,
@@ -181,16 +182,15 @@ class RedisStore:
 
     async def _bounded(self, command: Awaitable[object], form: Any, wait: float = 0) -> Any:
         """What a command returns, a value of the type `form`. Raises StoreUnavailable."""
-        limit = self._timeout + wait
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(self._timeout + wait):
                 return msgspec.convert(await command, form)
         except TimeoutError as error:
-            raise StoreUnavailable(f"no answer in {limit:g} s") from error
+            raise StoreUnavailable(f"no answer within cluster.timeout ({self._timeout:g} s)") from error
         except (RedisError, OSError) as error:
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
         except _MISREAD as error:
-            raise StoreUnavailable(f"an answer of another form than Redis gives: {error}") from error
+            raise MalformedAnswer(str(error)) from error
 
 
 def store_at(url: str, timeout: float) -> RedisStore:
@@ -248,7 +248,7 @@ def _position(id: bytes) -> StreamPosition:
     """Raises StoreUnavailable."""
     epoch, _, number = id.partition(b"-")
     if not (epoch.isdigit() and number.isdigit()):
-        raise StoreUnavailable(f"an answer of another form than Redis gives: {id[:MAX_SHOWN]!r}")
+        raise MalformedAnswer(repr(id[:MAX_SHOWN]))
     return StreamPosition(int(epoch), int(number))
 
 
