@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Sequence
 from enum import Enum
@@ -55,6 +56,8 @@ class ListName(Enum):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and exits with its code."""
+    # pydantic would look for plugins of its own in the metadata of every package that is installed beside us.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         commands(arguments)
     except ConfigurationError as error:

@@ -82,6 +82,18 @@ def test_version_help_and_completion_import_nothing_that_only_commands_need(
     assert (imported & heavy) - by_typer == set()
 
 
+def test_other_packages_get_no_say_in_how_settings_are_read(tmp_path: Path, broken: Path) -> None:
+    described = tmp_path / "meddler-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: meddler\nVersion: 1\n")
+    (described / "entry_points.txt").write_text("[pydantic]\nmeddler = meddler:plugin\n")
+    (tmp_path / "meddler.py").write_text("raise SystemExit('the plugin was imported')")
+    command = [sys.executable, "-m", "mcproxy", "check", "--config", str(broken)]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, check=False, env=environment)
+    assert (done.returncode, "is valid" in done.stdout) == (0, True), done.stderr
+
+
 def test_the_help_says_in_a_line_what_each_command_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert code("--help") == 0
     listed = capsys.readouterr().out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
