@@ -1,7 +1,8 @@
-"""Seal state that a client carries for the gateway: encrypted, authenticated, bound to a purpose. Stores nothing.
+"""Seal or sign state that a client carries for the gateway: authenticated, bound to a purpose. Stores nothing.
 
-Seals with the first of several secrets and opens with any, so that a secret can be replaced while what was sealed with
-it is still in use.
+What is sealed is encrypted as well; what its holder may read is signed, which needs no library. Both are made with the
+first of several secrets and opened with any, so that a secret can be replaced while what was made with it is still in
+use.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE = 12
+_SIGNATURE = 32
 _SEPARATOR = "."
 """Between a label and a token, which is base64url."""
 
@@ -38,16 +40,16 @@ def _bound(purpose: str, label: str) -> str:
 
 
 class Unsealable(Exception):
-    """Not sealed under this key for this purpose: made up, tampered with, or of another gateway."""
+    """Not made under this key for this purpose: made up, tampered with, or of another gateway."""
 
 
 class Sealer:
-    """AES-256-GCM under keys derived from `secrets`. Tokens are URL-safe text, fit for headers.
+    """AES-256-GCM, or HMAC-SHA-256, under keys derived from `secrets`. Tokens are URL-safe text, fit for headers.
 
     Names and digests are compared, not opened: they keep the secret that they began with until it is no longer listed.
 
-    `label` names this process to others that share the secrets, if there are any: tokens of `seal_here`, `name_here`
-    and `labelled` begin with it, in clear. It is no secret; with the first two it is authenticated.
+    `label` names this process to others that share the secrets, if there are any: tokens of `seal_here`, `sign_here`,
+    `name_here` and `labelled` begin with it, in clear. It is no secret; in all but the last it is authenticated.
     """
 
     def __init__(self, *secrets: bytes, randomness: Callable[[int], bytes] = os.urandom, label: str = "") -> None:
@@ -72,6 +74,14 @@ class Sealer:
         """As `seal`, for what names something that lives in this process alone."""
         return self.labelled(self.seal(_bound(purpose, self.label), payload))
 
+    def sign(self, purpose: str, payload: bytes) -> str:
+        """A token of `payload`, which anyone can read, and `open_signed` opens for the same `purpose` alone."""
+        return self._keys[0].signed(purpose, payload)
+
+    def sign_here(self, purpose: str, payload: bytes) -> str:
+        """As `sign`, for what names something that lives in this process alone."""
+        return self.labelled(self.sign(_bound(purpose, self.label), payload))
+
     def name(self, purpose: str, payload: bytes) -> str:
         """As `seal`, and the same text for the same payload: an id that its holders compare. `open` opens it."""
         return self._naming.sealed(purpose, payload, self._naming.nonce(purpose, payload))
@@ -94,46 +104,51 @@ class Sealer:
 
     def open(self, purpose: str, token: str) -> bytes:
         """The payload that was sealed for the same purpose, under any label. Raises Unsealable."""
-        return self._opened(purpose, token)[1]
+        return self._opened(purpose, token, _DerivedKeys.unsealed)[1]
+
+    def open_signed(self, purpose: str, token: str) -> bytes:
+        """The payload that was signed for the same purpose, under any label. Raises Unsealable."""
+        return self._opened(purpose, token, _DerivedKeys.verified)[1]
 
     def is_outdated(self, purpose: str, token: str) -> bool:
         """Whether the token opens, and was sealed with another secret than the first."""
         try:
-            return self._opened(purpose, token)[0] is not self._keys[0]
+            return self._opened(purpose, token, _DerivedKeys.unsealed)[0] is not self._keys[0]
         except Unsealable:
             return False
 
-    def _opened(self, purpose: str, token: str) -> tuple[_DerivedKeys, bytes]:
+    def _opened(self, purpose: str, token: str, opened: _Opened) -> tuple[_DerivedKeys, bytes]:
         label, _, token = token.rpartition(_SEPARATOR)
         purpose = _bound(purpose, label)
         try:
-            sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+            content = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError) as error:
-            raise Unsealable("not sealed by this gateway") from error
+            raise Unsealable("not made by this gateway") from error
         for keys in self._keys:
-            payload = keys.opened(purpose, sealed)
+            payload = opened(keys, purpose, content)
             if payload is not None:
                 return keys, payload
-        raise Unsealable("not sealed by this gateway")
+        raise Unsealable("not made by this gateway")
 
 
 class _DerivedKeys:
-    """What is derived from one secret: the keys that encrypt, and that make names and digests."""
+    """What is derived from one secret: the keys that encrypt, that sign, and that make names and digests."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
+        self._signing = hashlib.sha256(b"mcproxy sign v1\0" + secret).digest()
         self._naming = hashlib.sha256(b"mcproxy name v1\0" + secret).digest()
         self._begun: dict[str, hashlib.blake2b] = {}
         """Digests of what comes before the payload, by purpose: those are few."""
 
     @cached_property
     def _cipher(self) -> AESGCM:
-        # It takes 7 MiB, which a gateway whose clients are all stateless may never need.
+        # It takes 7 MiB, which most gateways never need.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(hashlib.sha256(b"mcproxy seal v1\0" + self.secret).digest())
 
-    def opened(self, purpose: str, sealed: bytes) -> bytes | None:
+    def unsealed(self, purpose: str, sealed: bytes) -> bytes | None:
         """The payload; None where it was not sealed under this key for this purpose."""
         from cryptography.exceptions import InvalidTag
 
@@ -144,12 +159,19 @@ class _DerivedKeys:
 
     def sealed(self, purpose: str, payload: bytes, nonce: bytes) -> str:
         sealed = nonce + self._cipher.encrypt(nonce, payload, purpose.encode())
-        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+        return _text(sealed)
+
+    def signed(self, purpose: str, payload: bytes) -> str:
+        return _text(payload + _mac(self._signing, purpose, payload))
+
+    def verified(self, purpose: str, signed: bytes) -> bytes | None:
+        """The payload; None where it was not signed under this key for this purpose."""
+        payload, signature = signed[:-_SIGNATURE], signed[-_SIGNATURE:]
+        return payload if hmac.compare_digest(signature, _mac(self._signing, purpose, payload)) else None
 
     def nonce(self, purpose: str, payload: bytes) -> bytes:
         # A nonce may follow from what it encrypts, as in RFC 5297: it comes again for nothing else.
-        message = json.dumps([purpose, payload.hex()]).encode()
-        return hmac.digest(self._naming, message, "sha256")[:_NONCE]
+        return _mac(self._naming, purpose, payload)[:_NONCE]
 
     def digest(self, purpose: str, payload: bytes) -> str:
         begun = self._begun.get(purpose)
@@ -160,3 +182,15 @@ class _DerivedKeys:
         digest = begun.copy()
         digest.update(payload)
         return digest.hexdigest()
+
+
+_Opened = Callable[[_DerivedKeys, str, bytes], bytes | None]
+"""A method of the keys that opens a token for a purpose."""
+
+
+def _mac(key: bytes, purpose: str, payload: bytes) -> bytes:
+    return hmac.digest(key, json.dumps([purpose, payload.hex()]).encode(), "sha256")
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -36,7 +36,7 @@ from mcproxy.cluster.records import SessionRecords
 from mcproxy.cluster.store.protocol import Store
 from mcproxy.downstream.front.app import HttpApp
 from mcproxy.downstream.handshake.session import Session
-from mcproxy.downstream.handshake.session_ids import UnknownSession, unseal
+from mcproxy.downstream.handshake.session_ids import UnknownSession, verify
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import Refusal, refused
@@ -248,7 +248,7 @@ class Replica:
         key: str | None = None
         if id not in self._app.sessions:
             try:
-                key = unseal(self._context.sealer, head.principal, head.endpoint, id).key
+                key = verify(self._context.sealer, head.principal, head.endpoint, id).key
             except UnknownSession:
                 key = None
         if key is None:

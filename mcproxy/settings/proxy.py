@@ -259,10 +259,10 @@ class Proxy(Section):
     insecure: bool = False
     """Allow listening on other addresses than loopback without authentication."""
     secret: Secrets = ()
-    """Key that encrypts session ids, cursors and request states; long, random, and the same on every replica.
+    """Key that signs session ids and cursors, and encrypts request states; long, random, the same on every replica.
 
-    Of several, as in `[new, old]`, the first encrypts and each decrypts: so it is replaced while sessions go on. If not
-    set, one is generated and kept in the user's state folder.
+    Of several, as in `[new, old]`, the first makes these and each opens them, so that it can be replaced while sessions
+    go on. If not set, one is generated and kept in the user's state folder.
     """
     grant_key: Literal["secret", "keyring"] = "secret"
     """The key that seals stored logins at upstreams: `secret`, or a key of its own in the system's `keyring`.

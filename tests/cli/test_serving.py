@@ -14,7 +14,7 @@ from typing import IO, Final
 from urllib.parse import urlsplit
 
 from mcproxy.protocol.eras import Era
-from tests.bench.asking import NUMBER, Ask, post
+from tests.bench.asking import NUMBER, Ask, open_session, post
 from tests.timeouts import GUARD
 
 ROOT: Final = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ SERVER: Final = {"command": sys.executable, "args": ["-m", "tests.system.odd_ser
 FOR_FEATURES: Final = frozenset(
     {
         "aiohttp",  # pages for people, issuers, authorization servers, webhooks, cookies of upstreams
-        "cryptography",  # sealed: sessions of the handshake era, cursors, ids of tasks, grants
+        "cryptography",  # sealed: request states, ids of tasks, grants
         "jinja2",  # pages
         "jwt",  # tokens
         "keyring",
@@ -58,7 +58,8 @@ def imported(folder: Path, admin: dict[str, object]) -> set[str]:
         try:
             lines = until_serving(process.stderr)
             url = urlsplit(json.loads(lines[-1])["url"])
-            assert '"tools":[' in listed(url.port or 0, url.path)
+            for era in Era:
+                assert '"tools":[' in listed(url.port or 0, url.path, era)
         finally:
             process.send_signal(signal.SIGTERM)
             rest = process.stderr.read()
@@ -78,9 +79,9 @@ def until_serving(stderr: IO[str]) -> list[str]:
     raise AssertionError("it ended:\n" + "".join(lines[-20:]))
 
 
-def listed(port: int, path: str) -> str:
-    """The answer to `tools/list`, as the stateless era asks."""
-    asked = post(Ask("tools/list", {}, "", 0), Era.STATELESS, None)
+def listed(port: int, path: str, era: Era) -> str:
+    """The answer to `tools/list`."""
+    asked = post(Ask("tools/list", {}, "", 0), era, open_session(port) if era is Era.HANDSHAKE else None)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
     connection.request("POST", path, asked.body.replace(NUMBER, "1"), asked.headers)
     answer = connection.getresponse().read().decode()

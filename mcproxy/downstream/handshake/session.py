@@ -123,7 +123,7 @@ class Session:
         context: TransportContext,
         now: float,
     ) -> None:
-        """`issued` is when its id was sealed, a Unix time in seconds; `now` is by the clock of the store."""
+        """`issued` is when its id was made, a Unix time in seconds; `now` is by the clock of the store."""
         self.id = id
         self.issued = issued
         self.state = SessionState.OPEN

@@ -1,7 +1,7 @@
-"""Session ids that hold their session's handshake, sealed, so that a restarted gateway can open it again (R56).
+"""Session ids that hold their session's handshake, signed, so that a restarted gateway can open it again (R56).
 
-An id is bound to its principal and endpoint; from other callers it is refused like an invented one (R39). Stores
-nothing.
+An id is bound to its principal and endpoint; from other callers it is refused like an invented one (R39). It says
+nothing that its client did not say itself. Stores nothing.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Handshake(msgspec.Struct, frozen=True):
 
 
 class SessionIdPayload(msgspec.Struct, frozen=True):
-    """The content of an id. `issued` is a Unix time in seconds; `key` is the session's secret key, in hex."""
+    """The content of an id. `issued` is a Unix time in seconds; `key` is the session's key, in hex."""
 
     key: str
     issued: int
     handshake: Handshake
 
 
-class _SealedSession(msgspec.Struct, array_like=True):
+class _SignedSession(msgspec.Struct, array_like=True):
     version: str
     issued: int
     capabilities: Params
@@ -72,29 +72,29 @@ def bounded(handshake: Handshake) -> Handshake:
     return Handshake(brief.version, capabilities, None if brief.info is None else brief.info.copy())
 
 
-def seal(sealer: Sealer, principal: Principal, endpoint: str, payload: SessionIdPayload) -> str:
+def sign(sealer: Sealer, principal: Principal, endpoint: str, payload: SessionIdPayload) -> str:
     """The id of a session, of visible ASCII. Capabilities and info that do not fit MAX_LENGTH are left out."""
     key = bytes.fromhex(payload.key)
     for handshake in _shortened(payload.handshake):
-        sealed = _SealedSession(
+        signed = _SignedSession(
             handshake.version, payload.issued, handshake.capabilities, handshake.info or Raw(b"null")
         )
-        id = sealer.seal_here(_purpose(principal, endpoint), key + zlib.compress(msgspec.json.encode(sealed)))
+        id = sealer.sign_here(_purpose(principal, endpoint), key + zlib.compress(msgspec.json.encode(signed)))
         if len(id) <= MAX_LENGTH:
             break
     return id
 
 
-def unseal(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> SessionIdPayload:
-    """Raises UnknownSession where `id` was not sealed for this principal and endpoint."""
+def verify(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> SessionIdPayload:
+    """Raises UnknownSession where `id` was not signed for this principal and endpoint."""
     try:
-        opened = sealer.open(_purpose(principal, endpoint), id)
+        opened = sealer.open_signed(_purpose(principal, endpoint), id)
     except Unsealable as error:
         raise UnknownSession from error
-    sealed = msgspec.json.decode(zlib.decompress(opened[KEY_BYTES:]), type=_SealedSession)
-    info = None if bytes(sealed.info) == b"null" else sealed.info
-    handshake = Handshake(sealed.version, sealed.capabilities, info)
-    return SessionIdPayload(opened[:KEY_BYTES].hex(), sealed.issued, handshake)
+    signed = msgspec.json.decode(zlib.decompress(opened[KEY_BYTES:]), type=_SignedSession)
+    info = None if bytes(signed.info) == b"null" else signed.info
+    handshake = Handshake(signed.version, signed.capabilities, info)
+    return SessionIdPayload(opened[:KEY_BYTES].hex(), signed.issued, handshake)
 
 
 def _purpose(principal: Principal, endpoint: str) -> str:

@@ -1,6 +1,6 @@
 """All live handshake sessions: opening, finding, expiring and ending them, and how many there may be.
 
-Ids are sealed, so an unknown id may belong to a session from before a restart, or to one that expired. Such a session
+Ids are signed, so an unknown id may belong to a session from before a restart, or to one that expired. Such a session
 is opened again, unless it had subscriptions, which it would lack. A session that its client ended stays ended for as
 long as this process remembers: until a restart, or until many others have ended.
 """
@@ -28,8 +28,8 @@ from mcproxy.downstream.handshake.session_ids import (
     Handshake,
     SessionIdPayload,
     UnknownSession,
-    seal,
-    unseal,
+    sign,
+    verify,
 )
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.shutdown import shutting_down
@@ -71,7 +71,7 @@ class SessionStore:
         self._randomness = randomness
         self._live: dict[str, Session] = {}
         self._by_id: dict[str, Session] = {}
-        """The same sessions by id, so that each id is unsealed only once."""
+        """The same sessions by id, so that each id is verified only once."""
         self._new_name = lambda: randomness(6).hex()
         self._of_account: Counter[str] = Counter()
         """Sessions by the account of the principal that opened them."""
@@ -103,7 +103,7 @@ class SessionStore:
         if self._draining:
             raise shutting_down()
         payload = SessionIdPayload(self._randomness(KEY_BYTES).hex(), int(self._wall()), handshake)
-        id = seal(self._context.sealer, principal, endpoint, payload)
+        id = sign(self._context.sealer, principal, endpoint, payload)
         return self._enter(id, transport, principal, endpoint, payload, credentials)
 
     def find(
@@ -144,8 +144,8 @@ class SessionStore:
     def _opened(
         self, id: str, transport: str, principal: Principal, endpoint: str, credentials: ForwardedCredentials | None
     ) -> Session:
-        """The session of a sealed id, opened again. Raises UnknownSession and TooManySessions."""
-        payload = unseal(self._context.sealer, principal, endpoint, id)
+        """The session of a signed id, opened again. Raises UnknownSession and TooManySessions."""
+        payload = verify(self._context.sealer, principal, endpoint, id)
         if self._is_too_old(payload.issued) or payload.key in self._ended:
             raise UnknownSession
         live = self._live.get(payload.key)

@@ -31,7 +31,7 @@ _PRIVATE: Final = raw("private")
 
 
 class Lists:
-    """Pages through views. A cursor holds a position and the last key before it, sealed for one caller and one list."""
+    """Pages through views. A cursor holds a position and the last key before it, signed for one caller and one list."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Lists:
         end = start + size
         result = {"resultType": _COMPLETE, kind.member: view.page(kind, start, size), **self._hints(call.caller, kind)}
         if end < len(entries):
-            result["nextCursor"] = raw(self._sealed(kind, call.caller, end, entries[end - 1].key))
+            result["nextCursor"] = raw(self._cursor(kind, call.caller, end, entries[end - 1].key))
         return Complete(result)
 
     async def discover(self, call: Call) -> Outcome:
@@ -89,8 +89,8 @@ class Lists:
         experimental = parse_object(capabilities.get("experimental", EMPTY_OBJECT))
         return {**capabilities, "experimental": raw({**experimental, **self._mark})} if self._mark else capabilities
 
-    def _sealed(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
-        return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())
+    def _cursor(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
+        return self._sealer.sign(_purpose(kind, caller), json.dumps([position, last]).encode())
 
     def _start(self, kind: Kind, caller: Caller, cursor: Raw, entries: tuple[Shown, ...]) -> int:
         """The index at which a page begins: after the last entry of the previous page, wherever that entry is now."""
@@ -101,7 +101,7 @@ class Lists:
 
     def _opened(self, kind: Kind, caller: Caller, cursor: Raw) -> tuple[int, str]:
         try:
-            position, last = json.loads(self._sealer.open(_purpose(kind, caller), parse_text(cursor) or ""))
+            position, last = json.loads(self._sealer.open_signed(_purpose(kind, caller), parse_text(cursor) or ""))
         except Unsealable as error:
             # pagination, Error Handling: "Invalid cursors SHOULD result in an error with code -32602".
             raise McpError(INVALID_PARAMS, "unknown cursor: list again from the start") from error

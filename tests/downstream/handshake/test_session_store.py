@@ -22,8 +22,8 @@ from mcproxy.downstream.handshake.session_ids import (
     Handshake,
     SessionIdPayload,
     UnknownSession,
-    seal,
-    unseal,
+    sign,
+    verify,
 )
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.pending_changes import as_notification
@@ -271,10 +271,10 @@ def test_r56_ids_are_short_visible_ascii_and_hold_what_matters(
 ) -> None:
     sealer = Sealer(b"s")
     handshake = Handshake("2025-11-25", {key: raw(value) for key, value in capabilities.items()}, raw(info))
-    id = seal(sealer, Principal(principal), endpoint, SessionIdPayload(KEY, 7, handshake))
+    id = sign(sealer, Principal(principal), endpoint, SessionIdPayload(KEY, 7, handshake))
     assert len(id) <= MAX_LENGTH
     assert all(0x21 <= ord(character) <= 0x7E for character in id)
-    payload = unseal(sealer, Principal(principal), endpoint, id)
+    payload = verify(sealer, Principal(principal), endpoint, id)
     assert (payload.key, payload.issued, payload.handshake.version) == (KEY, 7, "2025-11-25")
     for name in {"sampling", "elicitation", "roots"} & set(capabilities):
         assert name in payload.handshake.capabilities
@@ -285,8 +285,8 @@ def test_what_is_too_bulky_is_left_out_and_what_we_act_on_stays() -> None:
     capabilities = {"elicitation": raw({"url": {}, "form": {}, "x": Raw(noise)}), "experimental": Raw(noise)}
     info = raw({"name": "host", "version": "1", "icons": Raw(noise)})
     sealer = Sealer(b"s")
-    id = seal(sealer, ANONYMOUS, "", SessionIdPayload(KEY, 0, Handshake("2025-11-25", capabilities, info)))
-    handshake = unseal(sealer, ANONYMOUS, "", id).handshake
+    id = sign(sealer, ANONYMOUS, "", SessionIdPayload(KEY, 0, Handshake("2025-11-25", capabilities, info)))
+    handshake = verify(sealer, ANONYMOUS, "", id).handshake
     assert set(handshake.capabilities) == {"elicitation"}
     assert json.loads(bytes(handshake.capabilities["elicitation"])) == {"url": {}, "form": {}}
     assert handshake.info is not None
@@ -296,7 +296,7 @@ def test_what_is_too_bulky_is_left_out_and_what_we_act_on_stays() -> None:
 @given(st.text())
 def test_no_made_up_id_opens(id: str) -> None:
     with pytest.raises(UnknownSession):
-        unseal(Sealer(b"s"), ANONYMOUS, "", id)
+        verify(Sealer(b"s"), ANONYMOUS, "", id)
 
 
 async def test_r54_one_anonymous_address_takes_the_sessions_of_no_other() -> None:
