@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -192,7 +193,6 @@ class Members:
         try:
             found = await self._store.announce(GROUP, own.label, sealed, self._ttl)
         except StoreUnavailable as error:
-            self._metrics.cluster_store_failures.inc()
             if not self._store_is_away:
                 log.warning("the shared store is away; the replicas known last count", why=str(error))
             self._store_is_away = True
@@ -249,10 +249,8 @@ class Members:
 
     async def withdraw(self) -> None:
         """Announces that this replica is gone."""
-        try:
+        with suppress(StoreUnavailable):
             await self._store.withdraw(GROUP, self.own.label)
-        except StoreUnavailable:
-            self._metrics.cluster_store_failures.inc()
 
     def _opened(self, sealed: bytes) -> Member | None:
         """The member in an entry; None if no replica with our secret wrote it."""

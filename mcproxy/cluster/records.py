@@ -179,7 +179,6 @@ class SessionRecords:
         try:
             await self._store.put(self._names(key)[0], sealed, self._lifetime())
         except StoreUnavailable:
-            self._metrics.cluster_store_failures.inc()
             return False
         if key in self._unsaved and self._unsaved[key] is listener:
             del self._unsaved[key]
@@ -196,7 +195,6 @@ class SessionRecords:
                 if sealed is not None:
                     return self._opened(key, sealed)
         except StoreUnavailable:
-            self._metrics.cluster_store_failures.inc()
             return None
         return SessionRecord()
 

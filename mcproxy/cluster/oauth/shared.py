@@ -76,7 +76,8 @@ class SharedOAuth:
 def shared_oauth(cluster: Cluster, sealer: Sealer, metrics: Metrics) -> SharedOAuth:
     """Over the store of the settings, which is connected to when it is first used."""
     assert cluster.redis is not None
-    return SharedOAuth(store_at(cluster.redis, cluster.timeout), sealer, metrics)
+    store = store_at(cluster.redis, cluster.timeout, metrics.cluster_store_failures.inc)
+    return SharedOAuth(store, sealer, metrics)
 
 
 @asynccontextmanager

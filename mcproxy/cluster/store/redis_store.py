@@ -7,7 +7,7 @@ answer of another form than Redis gives (a proxy's, or another program's data un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -97,14 +97,28 @@ return 1
 """
 
 
+def _nothing() -> None:
+    return
+
+
 class RedisStore:
     """Implements `Store`. `reading` is another client of the same server: reads that wait must not delay the rest."""
 
-    def __init__(self, client: Redis | RedisCluster, reading: Redis | RedisCluster, timeout: float) -> None:
-        """`timeout`: seconds that each method may take, beside those that a read waits."""
+    def __init__(
+        self,
+        client: Redis | RedisCluster,
+        reading: Redis | RedisCluster,
+        timeout: float,
+        on_failure: Callable[[], None],
+    ) -> None:
+        """`timeout`: seconds that each method may take, beside those that a read waits.
+
+        `on_failure` is called each time that one fails.
+        """
         self._client = client
         self._reading = reading
         self._timeout = timeout
+        self._on_failure = on_failure
 
     async def get(self, key: str) -> bytes | None:
         value: bytes | None = await self._bounded(self._client.get(PREFIX + key), bytes | None)
@@ -185,17 +199,21 @@ class RedisStore:
         try:
             async with asyncio.timeout(self._timeout + wait):
                 return msgspec.convert(await command, form)
-        except TimeoutError as error:
-            raise StoreUnavailable(f"no answer within cluster.timeout ({self._timeout:g} s)") from error
-        except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
-        except _MISREAD as error:
-            raise MalformedAnswer(str(error)) from error
+        except (RedisError, OSError, *_MISREAD) as error:  # TimeoutError is an OSError
+            self._on_failure()
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        if isinstance(error, TimeoutError):
+            return StoreUnavailable(f"no answer within cluster.timeout ({self._timeout:g} s)")
+        if isinstance(error, _MISREAD):
+            return MalformedAnswer(str(error))
+        return StoreUnavailable(f"{type(error).__name__}: {error}")
 
 
-def store_at(url: str, timeout: float) -> RedisStore:
-    """As `opened_store`, to be closed by its caller."""
-    return RedisStore(_client(url, timeout), _client(url, timeout), timeout)
+def store_at(url: str, timeout: float, on_failure: Callable[[], None] = _nothing) -> RedisStore:
+    """As `opened_store`, to be closed by its caller. `on_failure` is called each time that something fails."""
+    return RedisStore(_client(url, timeout), _client(url, timeout), timeout, on_failure)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from mcproxy.cluster.store.protocol import START, Script, Store, StoreUnavailable, follows
-from mcproxy.cluster.store.redis_store import opened_store
+from mcproxy.cluster.store.redis_store import opened_store, store_at
 from tests.cluster.conftest import RedisServer
 from tests.timeouts import GUARD
 
@@ -101,6 +101,17 @@ async def test_an_answer_of_another_form_than_redis_gives_is_no_other_exception(
     async with answering(answer) as url, opened_store(url, GUARD) as store:
         with suppress(StoreUnavailable):
             await OPERATIONS[operation](store)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_every_operation_that_fails_is_counted(operation: str) -> None:
+    failures: list[None] = []
+    async with answering(b"-OOM command not allowed") as url:
+        store = store_at(url, GUARD, lambda: failures.append(None))
+        with pytest.raises(StoreUnavailable):
+            await OPERATIONS[operation](store)
+        await store.close()
+    assert len(failures) == 1
 
 
 async def test_what_is_none_of_ours_among_the_members_and_in_the_stream_harms_nothing(
