@@ -8,7 +8,7 @@ stopped; events wait until then, and too many of them are published as a gap.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import anyio
 import msgspec
@@ -83,6 +83,9 @@ class GrantChanged(msgspec.Struct, frozen=True, tag=True):
 ClusterEvent = StaleResource | StaleList | StaleReads | StaleAccess | StaleAll | SessionEnded | GrantChanged
 
 
+_Doing = Literal["reading", "writing"]
+
+
 class _Told(msgspec.Struct, frozen=True, array_like=True):
     origin: str
     """The label of the replica that publishes it."""
@@ -114,6 +117,8 @@ class ClusterEvents:
         self._told = Wakeup()
         self._position: StreamPosition | None = None
         """The position of the last entry that was read; None before the first read."""
+        self._failing: set[_Doing] = set()
+        """What the store refuses, or does not answer, as it was last asked."""
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Publishes what an upstream announced over a shared link: other replicas may not have heard it."""
@@ -146,10 +151,12 @@ class ClusterEvents:
             events, self._pending = list(self._pending), {}
             try:
                 await append(self._store, self._sealer, events)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                self._fails("writing", error)
                 self._again(events)
                 await anyio.sleep(AWAY)
                 continue
+            self._works("writing")
             self._metrics.cluster_events.labels("told").inc(len(events))
             await anyio.sleep(PACE)
 
@@ -164,10 +171,27 @@ class ClusterEvents:
                 await self._resume()
                 while True:
                     assert self._position is not None
-                    for entry in await self._store.read(STREAM, self._position, READ_WAIT):
+                    entries = await self._store.read(STREAM, self._position, READ_WAIT)
+                    self._works("reading")
+                    for entry in entries:
                         self._take(entry)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                self._fails("reading", error)
                 await anyio.sleep(AWAY)
+
+    def _fails(self, doing: _Doing, error: StoreUnavailable) -> None:
+        if doing not in self._failing:
+            self._failing.add(doing)
+            log.warning(
+                "changes do not go round among the replicas: cached reads may be out of date",
+                doing=doing,
+                why=str(error),
+            )
+
+    def _works(self, doing: _Doing) -> None:
+        if doing in self._failing:
+            self._failing.discard(doing)
+            log.info("changes go round among the replicas again", doing=doing)
 
     async def _resume(self) -> None:
         """Goes on after the last entry that was read, if the stream is still the one that it was."""

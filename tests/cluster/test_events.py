@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated
 from mcproxy.call.upstreams import Disconnected, UpstreamChanged
@@ -199,6 +201,27 @@ async def test_a_redis_that_is_away_delays_what_is_told_and_one_that_lost_the_st
             await other.hearing.hears(SessionEnded("while it is away"))
             assert other.hearing.gaps >= 1
             assert other.hearing.heard.count(SessionEnded("while it is away")) == 1
+
+
+async def test_operators_hear_once_that_changes_do_not_go_round_and_once_that_they_do_again(
+    redis_server: RedisServer,
+) -> None:
+    await redis_server.start()
+    async with opened_store(redis_server.url, GUARD) as store, replicas(store) as three:
+        with capture_logs() as logs, anyio.fail_after(GUARD):
+            redis_server.stop()
+            for each in three:
+                each.events.tell(SessionEnded("while it is away"))
+            while len(logs) < 6:  # noqa: ASYNC110 a log has no event
+                await anyio.sleep(0.01)
+            await redis_server.start()
+            while len(logs) < 12:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+    away = "changes do not go round among the replicas: cached reads may be out of date"
+    back = "changes go round among the replicas again"
+    assert Counter((line["event"], line["doing"]) for line in logs) == {
+        (said, doing): 3 for said in (away, back) for doing in ("reading", "writing")
+    }
 
 
 @pytest.mark.parametrize(
