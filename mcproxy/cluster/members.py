@@ -113,6 +113,8 @@ class Members:
         self._unreachable: set[str] = set()
         """Labels of members that refused a connection, and have not answered since."""
         self._mismatches: frozenset[str] = frozenset()
+        self._foreign: frozenset[str] = frozenset()
+        """Names under which the store returned last what no replica with our secret wrote."""
         self._store_is_away = False
         self.are_known = False
         """Whether this replica has ever heard of the others; before that, it cannot tell which are dead."""
@@ -200,7 +202,9 @@ class Members:
         if self._store_is_away:
             log.info("the shared store is back")
         self._store_is_away, self.are_known = False, True
-        self._take(list(filter(None, map(self._opened, found.values()))), is_regular)
+        opened = {name: self._opened(sealed) for name, sealed in found.items()}
+        self._ignore(frozenset(name for name, member in opened.items() if member is None))
+        self._take([member for member in opened.values() if member is not None], is_regular)
 
     async def examine(self) -> None:
         """Asks members that are no longer announced, or refused a connection, whether they live.
@@ -257,8 +261,13 @@ class Members:
         try:
             return msgspec.json.decode(self._sealer.open(_PURPOSE, sealed.decode()), type=Member)
         except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
-            log.warning("an entry among the replicas was not sealed with our secret and is ignored")
             return None
+
+    def _ignore(self, foreign: frozenset[str]) -> None:
+        """Says once of each entry that no replica with our secret wrote that it is ignored."""
+        if foreign - self._foreign:
+            log.warning("entries among the replicas were not sealed with our secret and are ignored", count=len(foreign))
+        self._foreign = foreign
 
     def _take(self, announced: list[Member], counts_absences: bool) -> None:
         own, before = self.own, set(self._known)

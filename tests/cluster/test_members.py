@@ -7,6 +7,7 @@ import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from mcproxy.cluster.members import ABSENCES, GROUP, Member, Members, chosen
 from mcproxy.cluster.store.local import LocalStore
@@ -353,6 +354,17 @@ async def test_what_was_not_sealed_with_our_secret_is_no_member(replicas: Replic
     await replicas.store.announce(GROUP, "y", b"\xff", 60)
     await a.announce()
     assert [member.label for member in a.all()] == ["a"]
+
+
+async def test_operators_are_told_once_of_each_entry_that_another_secret_sealed(replicas: Replicas) -> None:
+    a, told = replicas.add("a"), list[int]()
+    for entries in (["x"], ["x"], ["x", "y"], ["x", "y"]):
+        for name in entries:
+            await replicas.store.announce(GROUP, name, b"sealed with another secret", 60)
+        with capture_logs() as logs:
+            await a.announce()
+        told += [line["count"] for line in logs if "not sealed with our secret" in line["event"]]
+    assert told == [1, 2]
 
 
 async def test_replicas_that_differ_are_counted(replicas: Replicas) -> None:
