@@ -266,7 +266,7 @@ class Members:
     def _ignore(self, foreign: frozenset[str]) -> None:
         """Says once of each entry that no replica with our secret wrote that it is ignored."""
         if foreign - self._foreign:
-            log.warning("entries among the replicas were not sealed with our secret and are ignored", count=len(foreign))
+            log.warning("entries of replicas were not sealed with our secret and are ignored", count=len(foreign))
         self._foreign = foreign
 
     def _take(self, announced: list[Member], counts_absences: bool) -> None:
