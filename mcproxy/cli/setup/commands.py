@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from typer.core import TyperCommand
 
 from mcproxy.cli.completing import hosts, servers
 from mcproxy.cli.options import Config
 from mcproxy.cli.runtime import read_configuration
+
+if TYPE_CHECKING:
+    from typer._click import Context
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")]
@@ -20,11 +24,36 @@ _PANEL: Final = "Set up"
 """Heading of these commands in the help."""
 
 
+class _AddCommand(TyperCommand):
+    """Says that `--` is missing where options of the server's command would be taken for options of `add`.
+
+    `mcproxy add NAME npx -y PACKAGE` would run `npx PACKAGE`, and take `-y` for its own `--yes`.
+    """
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            # An option that is none of ours, and resembles none: other errors have no `possibilities`.
+            if "--" not in words and not getattr(error, "possibilities", True):
+                error.message += _BEHIND_DASHES
+            raise
+        target = list(ctx.params["target"])
+        together = any(words[start : start + len(target)] == target for start in range(len(words)))
+        if "--" not in words and not together:
+            raise typer.BadParameter(f"an option stands within the server's command{_BEHIND_DASHES}")
+        return rest
+
+
+_BEHIND_DASHES: Final = "; put `--` before a command with options of its own: mcproxy add NAME -- COMMAND --option"
+
+
 def register(commands: typer.Typer) -> None:
     """Adds the commands to the command line."""
     commands.command("connect", rich_help_panel=_PANEL)(_connect)
     commands.command("import", rich_help_panel=_PANEL)(_import)
-    commands.command("add", rich_help_panel=_PANEL)(_add)
+    commands.command("add", cls=_AddCommand, rich_help_panel=_PANEL)(_add)
     commands.command("remove", rich_help_panel=_PANEL)(_remove)
     commands.command("enable", rich_help_panel=_PANEL)(_enable)
     commands.command("disable", rich_help_panel=_PANEL)(_disable)

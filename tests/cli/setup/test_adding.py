@@ -53,6 +53,28 @@ def test_a_server_that_does_not_answer_is_not_written_unless_it_is_meant(
     assert load(config, {}).upstreams[1].args == ("-y", "x")
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["npx", "-y", "package"], True),
+        (["python3", "server.py", "--root"], True),
+        (["python3", "server.py", "--dry-rum"], False),  # a misspelt option of ours
+        (["python3", "server.py", "--env"], False),
+    ],
+)
+def test_an_option_within_the_servers_command_is_refused_and_told_of_dashes(
+    config: Path, capsys: pytest.CaptureFixture[str], words: list[str], hint: bool
+) -> None:
+    assert code("add", "new", "--no-connect", *words) == 2
+    assert ("mcproxy add NAME -- COMMAND --option" in capsys.readouterr().err) == hint
+    assert config.read_text() == TEXT
+
+
+def test_options_before_and_behind_the_whole_command_are_of_add(config: Path) -> None:
+    assert code("add", "--no-connect", "new", "--env", "A=b", "python3", "server.py", "--yes") == 0
+    assert load(config, {}).upstreams[1].args == ("server.py",)
+
+
 def test_a_secret_of_the_command_line_goes_into_env(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = ("https://x.example/mcp", "--header", f"Authorization: Bearer {TOKEN}", "--yes", "--no-connect")
     assert code("add", "web", *url) == 0
