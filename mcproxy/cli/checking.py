@@ -19,21 +19,35 @@ from mcproxy.upstream.link import Unreachable
 def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
     """Prints doubtful settings of a valid configuration; with `strict`, they make it invalid."""
     warnings = [*configuration.warnings, *machine_problems(configuration)]
-    names = [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
     valid = not (strict and warnings)
     if as_json:
-        print_json({"valid": valid, "upstreams": names, "warnings": [problem_json(warning) for warning in warnings]})
+        print_json(check_result(configuration, warnings, valid=valid))
     else:
         print_warnings(warnings)
         if valid:
             doubts = f", {number_of(len(warnings), 'warning')}" if warnings else ""
-            print_out(f"{configuration.path} is valid: {number_of(len(names), 'server')}{doubts}")
+            print_out(f"{configuration.path} is valid: {number_of(len(_enabled(configuration)), 'server')}{doubts}")
     return ExitCode.OK if valid else ExitCode.INPUT
+
+
+def check_result(configuration: Configuration, warnings: Iterable[Problem], *, valid: bool) -> dict[str, object]:
+    """What `mcproxy check --json` prints; of an invalid configuration, `print_invalid`."""
+    return {
+        "valid": valid,
+        "problems": [],
+        "warnings": [problem_json(warning) for warning in warnings],
+        "upstreams": _enabled(configuration),
+    }
 
 
 def print_invalid(error: ConfigurationError) -> None:
     """Prints the problems of an invalid configuration as JSON."""
-    print_json({"valid": False, "problems": [problem_json(problem) for problem in error.problems]})
+    problems = [problem_json(problem) for problem in error.problems]
+    print_json({"valid": False, "problems": problems, "warnings": [], "upstreams": []})
+
+
+def _enabled(configuration: Configuration) -> list[str]:
+    return [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
 
 
 def print_warnings(warnings: Sequence[Problem]) -> None:
@@ -81,10 +95,10 @@ def _unmatched(
 def machine_problems(configuration: Configuration) -> Iterator[Problem]:
     """Things that the configuration needs and this machine lacks: commands, folders, the lock file."""
     yield from _missing_commands(configuration)
-    yield from _missing_files(configuration)
+    yield from missing_files(configuration)
 
 
-def _missing_files(configuration: Configuration) -> Iterator[Problem]:
+def missing_files(configuration: Configuration) -> Iterator[Problem]:
     """A lock file that is to be enforced, and a folder that the audit log is to be written to."""
     access = configuration.settings.access
     pins, audit = access.pins, access.audit

@@ -120,6 +120,9 @@ def check(
 
     Warns of servers, roles and callers that do not exist, and of commands that this machine does not have; with
     --connect also of tools.
+
+    --json prints an object with `valid`, `problems`, `warnings` and `upstreams` (names); with --connect also with
+    `reports`, one for each server.
     """
     from mcproxy.cli import checking
 
@@ -133,8 +136,7 @@ def check(
     if connect and not (strict and configuration.warnings):
         from mcproxy.cli import reports
 
-        checking.print_warnings(configuration.warnings)
-        run(reports.connect_and_report(configuration, as_json=as_json, must_connect=True, strict=strict))
+        run(reports.check_connected(configuration, strict=strict, as_json=as_json))
     raise typer.Exit(checking.check(configuration, strict=strict, as_json=as_json))
 
 
@@ -160,7 +162,7 @@ def list_(what: ListName, config: Config = None, url: Url = None, key: Key = Non
 
     configuration = read_configuration(config)
     if what is ListName.UPSTREAMS:
-        run(reports.connect_and_report(configuration, as_json=as_json, must_connect=False))
+        run(reports.list_upstreams(configuration, as_json=as_json))
     run(calling.list_entries(settings_for(configuration, url, key), what.value, as_json=as_json))
 
 

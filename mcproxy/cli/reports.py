@@ -16,10 +16,11 @@ from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, Upstream
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.catalog.views.view import View
 from mcproxy.cli.access.lock import definition_findings
-from mcproxy.cli.checking import print_warnings, unmatched
+from mcproxy.cli.checking import check_result, missing_files, print_warnings, unmatched
 from mcproxy.cli.output import number_of, print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
+from mcproxy.configuration.problems import Problem
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.endpoints import key_of
 
@@ -125,13 +126,66 @@ def remarks(report: UpstreamReport) -> list[str]:
     ]
 
 
-async def connect_and_report(
-    configuration: Configuration, *, as_json: bool, must_connect: bool, strict: bool = False
-) -> int:
-    """Prints a report on every upstream, and what the configuration says of tools that do not exist.
+async def list_upstreams(configuration: Configuration, *, as_json: bool) -> ExitCode:
+    """Connects to every upstream, and prints a report on each."""
+    tried = await try_upstreams(configuration)
+    print_warnings(tried.warnings)
+    if as_json:
+        print_json([dataclasses.asdict(report) for report in tried.reports])
+    else:
+        print_reports(tried.reports)
+    return ExitCode.OK
 
-    With `must_connect`, one that is not connected is a failure; with `strict`, such a tool makes it invalid.
+
+async def check_connected(configuration: Configuration, *, strict: bool, as_json: bool) -> ExitCode:
+    """Connects to every upstream, and prints what `checking.check` prints, with a report on each.
+
+    An upstream that is not connected is a failure; with `strict`, a tool that the configuration names and no upstream
+    has makes it invalid. A missing command is told by the report on its upstream, and not by a warning too.
     """
+    warnings = [*configuration.warnings, *missing_files(configuration)]
+    if not as_json:
+        print_warnings(warnings)
+    tried = await try_upstreams(configuration)
+    warnings += tried.warnings
+    valid = not (strict and warnings)
+    if as_json:
+        print_json(
+            check_result(configuration, warnings, valid=valid)
+            | {"reports": [dataclasses.asdict(report) for report in tried.reports]}
+        )
+    else:
+        print_warnings(tried.warnings)
+        print_reports(tried.reports)
+    if not tried.connected:
+        return ExitCode.FAILED
+    return ExitCode.OK if valid else ExitCode.INPUT
+
+
+def print_reports(found: Iterable[UpstreamReport]) -> None:
+    """Prints a table of upstreams to stdout, and what does not fit into it to stderr."""
+    found = list(found)
+    print_table(COLUMNS, [report_row(report) for report in found])
+    for remark in (remark for report in found for remark in remarks(report)):
+        print_err(remark)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What connecting to every upstream showed."""
+
+    reports: tuple[UpstreamReport, ...]
+    warnings: tuple[Problem, ...]
+    """What the configuration says of tools that do not exist."""
+
+    @property
+    def connected(self) -> bool:
+        """True if every upstream is."""
+        return all(report.ok for report in self.reports)
+
+
+async def try_upstreams(configuration: Configuration) -> Tried:
+    """Connects to every upstream, also where its lists are recorded."""
     start = time.monotonic()
     latencies: dict[str, float] = {}
     settings = configuration.settings
@@ -140,26 +194,15 @@ async def connect_and_report(
         if isinstance(event, Connected):
             latencies.setdefault(event.upstream, time.monotonic() - start)
 
-    # Each is started, also where its lists are recorded.
     upstreams = tuple(spec.model_copy(update={"start": "always"}) for spec in settings.upstreams)
     async with running(settings.model_copy(update={"upstreams": upstreams}), on_event=note) as app:
         await app.settled()
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
         scanned = await definition_findings(settings, app, app.gateway.offered())
-        warnings = list(unmatched(configuration, *_tools(app)))
+        warnings = tuple(unmatched(configuration, *_tools(app)))
     told = {report.name: tuple(str(one) for one in scanned if one.upstream == report.name) for report in found}
-    found = [dataclasses.replace(report, findings=told[report.name]) for report in found]
-    print_warnings(warnings)
-    if as_json:
-        print_json([dataclasses.asdict(report) for report in found])
-    else:
-        print_table(COLUMNS, [report_row(report) for report in found])
-        for remark in (remark for report in found for remark in remarks(report)):
-            print_err(remark)
-    if must_connect and not all(report.ok for report in found):
-        return ExitCode.FAILED
-    return ExitCode.INPUT if strict and warnings else ExitCode.OK
+    return Tried(tuple(dataclasses.replace(report, findings=told[report.name]) for report in found), warnings)
 
 
 def _tools(app: App) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:

@@ -177,7 +177,9 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.
 def test_check_connects_and_reports_each_upstream(config: Path) -> None:
     done = run("check", "--connect", "--json", "-c", config)
     assert done.returncode == 0, done.stderr
-    (report,) = json.loads(done.stdout)
+    told = json.loads(done.stdout)
+    assert (told["valid"], told["problems"], told["warnings"], told["upstreams"]) == (True, [], [], ["odd"])
+    (report,) = told["reports"]
     assert (report["name"], report["ok"], report["transport"]) == ("odd", True, "stdio")
     assert report["tools"] > 0
     assert report["latency"] > 0

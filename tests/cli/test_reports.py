@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.reports import UpstreamReport, connect_and_report, remarks, report_row
+from mcproxy.cli.reports import UpstreamReport, check_connected, list_upstreams, remarks, report_row
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import load_configuration
 from tests.fakes.authorization import authorization
@@ -51,7 +51,7 @@ async def test_r85_a_server_that_wants_oauth_is_reported_with_what_to_do(
     async with authorization() as server:
         config = tmp_path / "mcproxy.json"
         config.write_text(json.dumps({"mcpServers": {"my web": {"url": server.url, "type": "http"}}}))
-        assert await connect_and_report(load_configuration(config), as_json=False, must_connect=True) is ExitCode.FAILED
+        assert await check_connected(load_configuration(config), strict=False, as_json=False) is ExitCode.FAILED
     said = capsys.readouterr().err
     assert "this server wants OAuth: add `oauth: {}` to it, then run `mcproxy login 'my web'`" in said
 
@@ -99,9 +99,28 @@ async def test_r86_what_speaks_of_tools_that_do_not_exist_is_told_where_the_list
     tools.write_text(json.dumps([tool("push"), tool("swap")]))
     folder = Path(__file__).parents[2]
     config.write_text(CONFIGURATION.format(python=sys.executable, tools=tools, folder=folder, both=json.dumps(both)))
-    found = await connect_and_report(load_configuration(config), as_json=True, must_connect=False, strict=True)
-    assert found is ExitCode.INPUT
+    found = await check_connected(load_configuration(config), strict=True, as_json=False)
+    assert found is (ExitCode.FAILED if both else ExitCode.INPUT)
     said = capsys.readouterr()
     told = [line.removeprefix(f"warning: {config}:") for line in said.err.splitlines() if line.startswith("warning: ")]
     assert sorted(told) == sorted(ABSENT if both else [*ABSENT, *ABSENT_OF_ALL])
-    assert await connect_and_report(load_configuration(config), as_json=True, must_connect=False) is ExitCode.OK
+    assert await list_upstreams(load_configuration(config), as_json=True) is ExitCode.OK
+
+
+async def test_check_prints_one_object_with_everything_where_json_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools, config = tmp_path / "tools", tmp_path / "mcproxy.yaml"
+    tools.write_text(json.dumps([tool("push"), tool("swap")]))
+    folder = Path(__file__).parents[2]
+    text = CONFIGURATION.format(python=sys.executable, tools=tools, folder=folder, both="false")
+    config.write_text(text + "  audit: {file: /no/such/folder/audit.jsonl}\n")
+    assert await check_connected(load_configuration(config), strict=True, as_json=True) is ExitCode.INPUT
+    said = capsys.readouterr()
+    told = json.loads(said.out[said.out.index("{\n") :])  # log lines stand before it
+    assert (told["valid"], told["problems"], told["upstreams"]) == (False, [], ["up"])
+    sentences = [warning["sentence"] for warning in told["warnings"]]
+    assert len(sentences) == 1 + len(ABSENT) + len(ABSENT_OF_ALL)
+    assert sentences[0].startswith("nothing can be written to the folder")
+    assert [(report["name"], report["ok"]) for report in told["reports"]] == [("up", True)]
+    assert "warning" not in said.err

@@ -110,8 +110,9 @@ async def _answers(configuration: Configuration, name: str) -> bool:
     # Without what speaks of the tools of others.
     access = settings.access.model_copy(update={"hooks": ()})
     alone = settings.model_copy(update={"upstreams": only, "endpoints": {}, "access": access})
-    found = await reports.connect_and_report(replace(configuration, settings=alone), as_json=False, must_connect=True)
-    return found == ExitCode.OK
+    tried = await reports.try_upstreams(replace(configuration, settings=alone))
+    reports.print_reports(tried.reports)
+    return tried.connected
 
 
 def remove_server(config: Path | None, name: str, *, yes: bool, dry_run: bool) -> int:

@@ -15,7 +15,7 @@ from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cli.access.lock import LockMode, lock
-from mcproxy.cli.reports import connect_and_report
+from mcproxy.cli.reports import check_connected
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration import loading
 from mcproxy.configuration.loading import load
@@ -72,11 +72,11 @@ async def test_what_a_person_should_look_at_is_printed_with_where_and_why(
     (config.parent / "kind").write_text(json.dumps(EVIL))
     assert await done(config, LockMode.WRITE)
     assert "look at this: up: tool 'push': description: names files that hold secrets" in capsys.readouterr().err
-    await connect_and_report(loading.load_configuration(config, {}), as_json=True, must_connect=True)
+    await check_connected(loading.load_configuration(config, {}), strict=False, as_json=True)
     out = capsys.readouterr().out
-    (report,) = json.loads(out[out.rindex("\n[") :])
+    (report,) = json.loads(out[out.rindex("\n{") :])["reports"]
     assert report["findings"][0].startswith("up: tool 'push': description: names files that hold secrets")
-    await connect_and_report(loading.load_configuration(config, {}), as_json=False, must_connect=True)
+    await check_connected(loading.load_configuration(config, {}), strict=False, as_json=False)
     assert "look at this: up: tool 'push'" in capsys.readouterr().err
 
 
