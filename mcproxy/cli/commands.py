@@ -348,13 +348,19 @@ def login(
 def logout(
     name: Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)],
     config: Config = None,
+    principal: Annotated[
+        str, typer.Option("--principal", "-p", help="The caller whose login it is. Default: the gateway's own login.")
+    ] = "",
 ) -> None:
-    """Take back a login, at its authorization server and here."""
+    """Take back a login, at its authorization server and here.
+
+    Exits with 3 where there is none.
+    """
     from mcproxy.cli.access import grants
 
     settings = read_settings(config)
     grants.upstream_with_oauth(settings, name)
-    run(grants.logout(settings, name))
+    run(grants.logout(settings, name, principal))
 
 
 @commands.command("grants", rich_help_panel=_ACCESS)

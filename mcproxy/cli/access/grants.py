@@ -39,6 +39,10 @@ from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 LOGIN_TIMEOUT: Final = 600.0
 """Seconds that a person has to log in."""
 CALLBACK: Final = "/callback"
+PER_PRINCIPAL: Final = (
+    "each caller logs in by itself, with the link that its client shows (`oauth` per principal); "
+    "`oauth: {per: gateway}` has one login for all"
+)
 COLUMNS: Final = ("upstream", "principal", "issuer", "scopes", "expires", "renewed by itself")
 
 OAUTH_FAILURES: Final = (
@@ -80,6 +84,9 @@ async def login(
     With `device`, by a code that a person enters on any device (RFC 8628).
     """
     spec = upstream_with_oauth(settings, name)
+    if spec.oauth is not None and spec.oauth.per == "principal":
+        print_err(f"{name}: {PER_PRINCIPAL}")
+        return ExitCode.INPUT
     try:
         async with _store(settings) as store:
             flow = _flow(spec, store)
@@ -124,15 +131,15 @@ async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str 
     return await flow.finish_device_login(begun, found.server, sleep)
 
 
-async def logout(settings: Settings, name: str) -> ExitCode:
-    """Revokes a grant and forgets it."""
+async def logout(settings: Settings, name: str, principal: str = "") -> ExitCode:
+    """Revokes a grant and forgets it: the gateway's own, or that of a principal. None is NOT_FOUND."""
     spec = upstream_with_oauth(settings, name)
     try:
         async with _store(settings) as store:
-            grant = await store.load(GrantKey(name))
+            grant = await store.load(GrantKey(name, principal))
             if grant is None:
-                print_err(f"{name}: nobody is logged in")
-                return ExitCode.FAILED
+                print_err(f"{name}: {_missing(name, principal, await store.all())}")
+                return ExitCode.NOT_FOUND
             try:
                 await _flow(spec, store).revoke(grant)
             except (EndpointFailed, InvalidMetadata) as error:
@@ -143,6 +150,14 @@ async def logout(settings: Settings, name: str) -> ExitCode:
         return ExitCode.FAILED
     print_out(f"logged out of {name}")
     return ExitCode.OK
+
+
+def _missing(name: str, principal: str, grants: Sequence[Grant]) -> str:
+    """Which login there is none of, and how to name one that there is."""
+    missing = f"{principal!r} has no login" if principal else "the gateway has no login of its own"
+    if any(grant.upstream == name and grant.principal for grant in grants):
+        return f"{missing}; `mcproxy grants` shows those of callers, and --principal names one"
+    return f"{missing} to take back"
 
 
 async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:

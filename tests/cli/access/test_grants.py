@@ -9,11 +9,14 @@ from urllib.parse import urlencode
 
 import aiohttp
 import anyio
+import msgspec
 import pytest
 
 from mcproxy.cli.access.grants import list_grants, login, logout
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import load_configuration
+from mcproxy.sealing import Sealer
+from mcproxy.service.state import grant_store, secret_keys
 from mcproxy.settings import Settings
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
@@ -64,10 +67,41 @@ async def test_a_login_by_browser_is_kept_until_it_is_taken_back(
             assert (grant["upstream"], grant["issuer"], grant["renewed by itself"]) == ("web", server.origin, "yes")
             assert await logout(configured, "web") is ExitCode.OK
             assert server.revoked == ["refresh-token-1"]
-            assert await logout(configured, "web") is ExitCode.FAILED
             capsys.readouterr()
+            assert await logout(configured, "web") is ExitCode.NOT_FOUND
+            assert "web: the gateway has no login of its own to take back" in capsys.readouterr().err
             assert await list_grants(configured, as_json=False) is ExitCode.NOT_FOUND
             assert "no logins: `mcproxy login NAME`" in capsys.readouterr().err
+
+
+async def test_a_login_of_a_caller_is_taken_back_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with anyio.fail_after(GUARD):
+        async with authorization() as server:
+            configured = settings(tmp_path, server)
+            assert await login(configured, "web", open_url=Browser()) is ExitCode.OK
+            store = grant_store(configured, Sealer(*secret_keys(configured)))
+            [grant] = await store.all()
+            await store.delete(grant.key)
+            await store.save(msgspec.structs.replace(grant, principal="ann"))
+            assert await logout(configured, "web") is ExitCode.NOT_FOUND
+            assert "--principal names one" in capsys.readouterr().err
+            assert await logout(configured, "web", "bob") is ExitCode.NOT_FOUND
+            assert "'bob' has no login; `mcproxy grants` shows" in capsys.readouterr().err
+            assert server.revoked == []
+            assert await logout(configured, "web", "ann") is ExitCode.OK
+            assert (server.revoked, await store.all()) == (["refresh-token-1"], [])
+
+
+async def test_no_login_is_made_for_the_gateway_where_each_caller_has_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with authorization() as server:
+        config = tmp_path / "mcproxy.json"
+        config.write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "oauth": {"per": "principal"}}}}))
+        assert await login(load_configuration(config).settings, "web", open_url=Browser()) is ExitCode.INPUT
+    assert "web: each caller logs in by itself" in capsys.readouterr().err
 
 
 async def test_where_there_is_no_browser_the_address_that_it_ended_at_may_be_pasted(
