@@ -134,7 +134,13 @@ def own_cast(sdk: str, need: Callable[[], None], kinds: Sequence[tuple[str, str]
     cells = [Cell(sdk, *kind) for kind in kinds]
     known_players = [Player("python2", era, "http") for era in ERAS]
     known_cells = [Cell("python", era, "http") for era in ERAS]
-    return Cast(need, [*sampled_pairs(players, [*cells, *known_cells], one_in=3), *product(known_players, cells)])
+    return Cast(
+        need,
+        [
+            *sampled_pairs(players, [*cells, *known_cells], one_in=3),
+            *sampled_pairs(known_players, cells, one_in=2),
+        ],
+    )
 
 
 LAST: Final = Player("python2", "modern", "http")
@@ -150,7 +156,7 @@ def replicated_cast() -> Cast:
 
 
 CASTS: Final = {
-    "reference": Cast(need_npm, sampled_pairs(PLAYERS, CELLS, one_in=3)),
+    "reference": Cast(need_npm, sampled_pairs(PLAYERS, CELLS, one_in=4)),
     "go": own_cast("go", need_go),
     "mcpgo": own_cast("mcpgo", need_go, [*BOTH_ERAS, SSE]),
     "rust": own_cast("rust", need_rust),
