@@ -64,6 +64,23 @@ def unanswerable(access: Access, admin: Admin) -> Iterator[tuple[Path, str]]:
                 )
 
 
+_OFFICIAL_RETRIES: Final = 10
+"""Times that the official SDKs retry a stateless call that is told to."""
+
+
+def cut_short(access: Access, proxy: Proxy) -> Iterator[tuple[Path, str]]:
+    """Approvals that are given more time than the calls that wait for them have."""
+    timeout, bridge = access.approvals.timeout, proxy.bridge
+    approvers = {rule.approve for role in access.policy.roles.values() for rule in role.allow}
+    path = ("access", "approvals", "timeout")
+    if "caller" in approvers and timeout > bridge.park_ttl:
+        yield path, f"is longer than proxy.bridge.park_ttl ({bridge.park_ttl:g} s), when a caller can answer no more"
+    elif "caller" in approvers and timeout > proxy.ask_timeout:
+        yield path, f"is longer than proxy.ask_timeout ({proxy.ask_timeout:g} s), when a caller can answer no more"
+    elif "operator" in approvers and timeout > _OFFICIAL_RETRIES * bridge.hold:
+        yield path, f"is longer than ten times proxy.bridge.hold ({bridge.hold:g} s), when official SDKs give up"
+
+
 def _same_address(one: str, other: str) -> bool:
     """Whether two listeners on one port would conflict."""
     hosts = {_LOOPBACK_NAMES.get(host.strip("[]"), host.strip("[]")) for host in (one, other)}

@@ -20,6 +20,7 @@ from mcproxy.configuration import lock
 from mcproxy.configuration.consistency import (
     certificate_faults,
     contradictions,
+    cut_short,
     doubts,
     node_text,
     open_doors,
@@ -67,7 +68,7 @@ class Validator(msgspec.Struct, frozen=True):
         cluster = self._cluster(document.members.get("cluster", Node({})))
         if proxy is not None and access is not None and admin is not None:
             self._refuse_open_doors(document, proxy, access, admin)
-            for path, sentence in unanswerable(access, admin):
+            for path, sentence in (*unanswerable(access, admin), *cut_short(access, proxy)):
                 self._warn(follow(document, path), sentence)
         if proxy is not None and cluster is not None:
             self._refuse_lone_replicas(document, proxy, cluster)

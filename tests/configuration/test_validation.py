@@ -458,6 +458,25 @@ def test_calls_that_somebody_can_decide_are_not(tmp_path: Path, rest: str) -> No
     assert configure(tmp_path, BY_OPERATOR + rest).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("approver", "proxy", "sentence"),
+    [
+        ("caller", "{bridge: {park_ttl: 1m}}", "is longer than proxy.bridge.park_ttl (60 s), when a caller can answer"),
+        ("caller", "{ask_timeout: 2m}", "is longer than proxy.ask_timeout (120 s), when a caller can answer no more"),
+        ("operator", "{bridge: {hold: 10}}", "is longer than ten times proxy.bridge.hold (10 s), when official SDKs"),
+        ("caller", "{bridge: {hold: 10}}", None),
+        ("operator", "{bridge: {park_ttl: 1m}}", None),
+    ],
+)
+def test_an_approval_that_may_take_longer_than_its_call_is_told_of(
+    tmp_path: Path, approver: str, proxy: str, sentence: str | None
+) -> None:
+    text = f"{BY_OPERATOR}{approver}\n  approvals: {{timeout: 5m}}\nadmin: {{port: 9100}}\nproxy: {proxy}\n"
+    told = [str(warning).removeprefix(f"{tmp_path}/") for warning in configure(tmp_path, text).warnings]
+    start = f"mcproxy.yaml:8:15: access.approvals.timeout: {sentence}"
+    assert [line[: len(start)] for line in told] == ([] if sentence is None else [start])
+
+
 def test_r44_a_warning_shows_no_value_of_a_variable(tmp_path: Path) -> None:
     (warning,) = configure(tmp_path, "mcpServers: {x: {command: 'run --key ${KEY}'}}", {"KEY": SENTINEL}).warnings
     assert SENTINEL not in str(warning)

@@ -20,7 +20,10 @@ class ApprovalSettings(Section):
     """Calls that wait for a person (`access.approvals`); `approve` in an allow rule says which."""
 
     timeout: Seconds = 300
-    """Time that a person has to answer; then the call is refused. Should be less than `proxy.bridge.park_ttl`."""
+    """Time that a person has to answer; then the call is refused.
+
+    Callers have no more time to answer than `proxy.bridge.park_ttl` and `proxy.ask_timeout`.
+    """
     max_waiting: Positive = 1000
     """Calls that wait at once; one more is refused."""
     max_waiting_per_principal: Positive = 20
