@@ -36,10 +36,10 @@ from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.lists import Lists
-from mcproxy.gateway.listings.pin_checks import PinChecks, VettedUpstream
 from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
+from mcproxy.gateway.pin_checks import PinChecks, VettedUpstream
 from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
