@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.uri_matching import matcher, readings
+from mcproxy.concurrency.turns import Steps, at_once
 from mcproxy.protocol.methods import URI_KINDS, Kind
 from mcproxy.settings import NameFilter, UpstreamSettings
 from mcproxy.settings.endpoints import Endpoint, key_of
@@ -29,6 +30,8 @@ GATEWAY: Final = ""
 """Stands for an upstream's name if an entry is the gateway's own; no upstream has this name."""
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_DIGITS: Final = 8
+SLICE: Final = 1000
+"""Names that are looked at before other tasks get a turn: about a millisecond."""
 MAX_NAME: Final = 64
 """The most characters of the gateway's own names."""
 _UI: Final = "ui://"
@@ -282,31 +285,38 @@ def _selected(key: str, endpoint: Endpoint, spaces: Iterable[Space]) -> Layout:
 
 
 def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
+    """As `naming`, at once."""
+    return at_once(naming(space, kind, names))
+
+
+def naming(space: Space, kind: Kind, names: Iterable[str]) -> Steps[NameTable]:
     """What each of an upstream's names is exposed as.
 
     Of names that come out the same the unchanged one wins, else the first in sorted order: one name, one tool (R29).
     """
-    wishes = {name: space.wish(kind, name) for name in names}
+    wishes: dict[str, str] = {}
     claims: dict[str, list[str]] = {}
     refused: list[RefusedEntry] = []
-    for name, wish in wishes.items():
+    for position, name in enumerate(names, 1):
+        wishes[name] = wish = space.wish(kind, name)
         exposed = space.expose_name(wish)
         if exposed is None:
             refused.append(RefusedEntry(space.upstream, kind, name, "it reads as a name of another upstream's prefix"))
         else:
             claims.setdefault(exposed, []).append(name)
-    winners = {exposed: _winner(space, exposed, rivals) for exposed, rivals in claims.items()}
-    refused += [
-        RefusedEntry(space.upstream, kind, name, f"it would be called {exposed!r}, as {winners[exposed]!r} is")
-        for exposed, rivals in claims.items()
-        for name in rivals
-        if name != winners[exposed]
-    ]
-    renamed = [
-        Renamed(space.upstream, kind, name, exposed)
-        for exposed, name in winners.items()
-        if exposed != _unchanged(space, wishes[name])
-    ]
+        if position % SLICE == 0:
+            yield
+    winners: dict[str, str] = {}
+    renamed: list[Renamed] = []
+    for position, (exposed, rivals) in enumerate(claims.items(), 1):
+        winners[exposed] = winner = _winner(space, exposed, rivals)
+        if len(rivals) > 1:
+            why = f"it would be called {exposed!r}, as {winner!r} is"
+            refused += [RefusedEntry(space.upstream, kind, name, why) for name in rivals if name != winner]
+        if exposed != _unchanged(space, wishes[winner]):
+            renamed.append(Renamed(space.upstream, kind, winner, exposed))
+        if position % SLICE == 0:
+            yield
     return NameTable({name: exposed for exposed, name in winners.items()}, tuple(renamed), tuple(refused))
 
 

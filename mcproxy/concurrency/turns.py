@@ -21,3 +21,13 @@ async def in_turns(steps: Steps[T]) -> T:
             result: T = ended.value
             return result
         await anyio.lowlevel.checkpoint()
+
+
+def at_once(steps: Steps[T]) -> T:
+    """The result of the work, without a turn for others: where it is known to be little, or nobody can wait."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result

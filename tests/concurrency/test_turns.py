@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.concurrency.turns import Steps, in_turns
+from mcproxy.concurrency.turns import Steps, at_once, in_turns
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -34,3 +34,9 @@ async def test_work_that_is_cancelled_is_not_carried_on() -> None:
         scope.cancel()
         await in_turns(work(done, "a"))
     assert done == ["a0"]
+
+
+def test_work_that_is_done_at_once_gives_the_same_result() -> None:
+    done: list[str] = []
+    assert at_once(work(done, "a")) == "a"
+    assert done == ["a0", "a1", "a2"]

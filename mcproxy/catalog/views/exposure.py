@@ -5,19 +5,24 @@ Does not ask which callers may use an entry: one exposure serves all callers of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Final
 
+import msgspec
+
 from mcproxy.catalog.arguments import INPUT_SCHEMA, ArgumentRules, UnsupportedSchema, overridden
-from mcproxy.catalog.naming import NameTable, RefusedEntry, Renamed, Space, name_table
+from mcproxy.catalog.naming import NameTable, RefusedEntry, Renamed, Space, naming
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.skills import files_of
 from mcproxy.catalog.uri_matching import readings
 from mcproxy.catalog.uris import MAX_URI
+from mcproxy.catalog.views.derived import Derived, deriving
 from mcproxy.catalog.views.entry_shapes import ENTRIES, HANDSHAKE_TOOLS, EntryRule
 from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.catalog.views.view import Shown
+from mcproxy.concurrency.turns import Steps, at_once
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, object_or_empty, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
@@ -33,6 +38,16 @@ MAX_REFUSED: Final = 256
 """Characters that are shown of a URI that is refused for its length."""
 
 
+class ExposedEntry(msgspec.Struct, frozen=True):
+    """What became of an entry: it is shown, refused, or hidden. One that is both refused and `shown` can be called."""
+
+    shown: Shown | None = None
+    refused: RefusedEntry | None = None
+
+
+_HIDDEN: Final = ExposedEntry()
+
+
 @dataclass(frozen=True, slots=True)
 class Exposure:
     """One list of one upstream as one endpoint shows it."""
@@ -43,48 +58,93 @@ class Exposure:
     """Entries that are not shown to callers."""
     unreadable: tuple[Shown, ...] = ()
     """Refused entries that clients could not read: a call by name reaches them."""
+    entries: Derived[ExposedEntry] = field(default=Derived(), repr=False, compare=False)
+    """What became of each entry that has a name here."""
+    names: NameTable = field(default=NameTable({}), repr=False, compare=False)
+
+
+NOTHING: Final = Exposure()
 
 
 def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -> Exposure:
+    """As `exposing`, at once."""
+    return at_once(exposing(space, kind, listing, tasks=tasks))
+
+
+def exposing(
+    space: Space, kind: Kind, listing: Listing, earlier: Exposure = NOTHING, *, tasks: bool = False
+) -> Steps[Exposure]:
     """One upstream's list as an endpoint shows it: filtered, named, rewritten and encoded.
 
-    `tasks` says whether who is shown it may call tools as tasks; others are told nothing of that.
+    `tasks` says whether who is shown it may call tools as tasks; others are told nothing of that. What became of an
+    entry is taken from `earlier`, the exposure of the list before, where that had the same entry.
     """
-    visible = [entry for entry in listing.entries if all(space.shows(kind, uri) for uri in _parts_of(kind, entry))]
-    keys = [entry.key for entry in visible]
-    names = name_table(space, kind, keys) if kind in _NAMED else _uri_table(space, kind, keys)
-    rewriter = Rewriter(space.expose_uri)
-    shown: list[Shown] = []
-    refused = [*listing.refused, *names.refused]
-    for entry in visible:
-        if entry.key in names.exposed:
-            try:
-                shown.append(_shown(space, kind, rewriter, names.exposed[entry.key], entry, tasks=tasks))
-            except UnsupportedSchema as why:
-                sentence = f"its arguments cannot be as tools.overrides says: {why}"
-                refused.append(RefusedEntry(space.upstream, kind, entry.key, sentence))
-    exposure = Exposure(tuple(shown), names.renamed, tuple(refused))
-    return _readable(exposure, kind, ENTRIES[kind]) if kind in ENTRIES else exposure
-
-
-def _readable(exposure: Exposure, kind: Kind, rule: EntryRule) -> Exposure:
-    """`exposure` without the entries that clients would refuse the whole list for: these are callable all the same."""
-    shown: list[Shown] = []
-    unreadable: list[Shown] = []
-    refused: list[RefusedEntry] = []
-    for each in exposure.shown:
-        entry, flaw = rule.checked(each.entry)
-        if flaw is None:
-            shown.append(each if entry is each.entry else replace(each, entry=entry))
-        else:
-            unreadable.append(each)
-            refused.append(RefusedEntry(each.upstream, kind, each.own, flaw))
-    return replace(
-        exposure,
-        shown=tuple(shown),
-        refused=(*exposure.refused, *refused),
-        unreadable=(*exposure.unreadable, *unreadable),
+    shows = yield from deriving(
+        listing.entries, lambda entry: all(space.shows(kind, uri) for uri in _parts_of(kind, entry))
     )
+    visible = list(compress(listing.entries, shows.results))
+    keys = [entry.key for entry in visible]
+    found = yield from (naming(space, kind, keys) if kind in _NAMED else _uri_naming(space, kind, keys))
+    names = NameTable(found.exposed, found.renamed, (*listing.refused, *found.refused))
+    rewriter = Rewriter(space.expose_uri)
+
+    def expose_entry(entry: Entry) -> ExposedEntry:
+        try:
+            shown = _shown(space, kind, rewriter, names.exposed[entry.key], entry, tasks=tasks)
+        except UnsupportedSchema as why:
+            sentence = f"its arguments cannot be as tools.overrides says: {why}"
+            return ExposedEntry(refused=RefusedEntry(space.upstream, kind, entry.key, sentence))
+        return _readable(shown, kind, ENTRIES[kind]) if kind in ENTRIES else ExposedEntry(shown)
+
+    # A name that went to another entry may have been another's before: then each entry is exposed anew.
+    same_names = all(earlier.names.exposed.get(own, name) == name for own, name in names.exposed.items())
+    entries = yield from deriving(
+        [entry for entry in visible if entry.key in names.exposed],
+        expose_entry,
+        earlier.entries if same_names else None,
+        lambda entry: len(entry.data),
+    )
+    return _exposure(entries, names)
+
+
+def _exposure(entries: Derived[ExposedEntry], names: NameTable) -> Exposure:
+    refusals = tuple(each.refused for each in entries.results if each.refused is not None)
+    return Exposure(
+        shown=tuple(each.shown for each in entries.results if each.refused is None and each.shown is not None),
+        renamed=names.renamed,
+        refused=(*names.refused, *refusals),
+        unreadable=tuple(each.shown for each in entries.results if each.refused is not None and each.shown is not None),
+        entries=entries,
+        names=names,
+    )
+
+
+def _readable(shown: Shown, kind: Kind, rule: EntryRule) -> ExposedEntry:
+    """An entry, refused if clients would refuse the whole list for it: it is callable all the same."""
+    entry, flaw = rule.checked(shown.entry)
+    if flaw is not None:
+        return ExposedEntry(shown, RefusedEntry(shown.upstream, kind, shown.own, flaw))
+    return ExposedEntry(shown if entry is shown.entry else replace(shown, entry=entry))
+
+
+def permitting(space: Space, kind: Kind, exposure: Exposure, earlier: Exposure = NOTHING) -> Steps[Exposure]:
+    """The part of an exposure that callers may use, as `space.permits` says; `earlier` as in `exposing`."""
+
+    def permit(entry: ExposedEntry) -> ExposedEntry:
+        if entry.shown is None or _permits(space, kind, entry.shown):
+            return entry
+        return _HIDDEN if entry.refused is None else ExposedEntry(refused=entry.refused)
+
+    entries = yield from deriving(exposure.entries.results, permit, earlier.entries, _size)
+    return _exposure(entries, exposure.names)
+
+
+def _permits(space: Space, kind: Kind, entry: Shown) -> bool:
+    return all(space.permits(kind, uri, None) for uri in entry.files) and space.permits(kind, entry.own, entry.entry)
+
+
+def _size(entry: ExposedEntry) -> int:
+    return 0 if entry.shown is None else len(entry.shown.entry)
 
 
 def without_files(exposure: Exposure, withheld: frozenset[str]) -> Exposure:
@@ -119,13 +179,26 @@ def login_names(space: Space) -> tuple[str, ...]:
 
 
 def for_handshake(exposure: Exposure) -> Exposure:
+    """As `exposing_to_handshake`, at once."""
+    return at_once(exposing_to_handshake(exposure))
+
+
+def exposing_to_handshake(exposure: Exposure, earlier: Exposure = NOTHING) -> Steps[Exposure]:
     """The same tools as 2025-11-25 has them (schema, Tool), and without output schemas that are not of objects.
 
     Handshake clients refuse a list that has others, and a result that lacks the content which a schema announces.
+    `earlier` as in `exposing`.
     """
-    shown = tuple(map(_with_object_schema, exposure.shown))
-    found = _readable(replace(exposure, shown=shown), Kind.TOOLS, HANDSHAKE_TOOLS)
-    return exposure if found == exposure else found
+
+    def expose_entry(entry: ExposedEntry) -> ExposedEntry:
+        if entry.shown is None or entry.refused is not None:
+            return entry
+        shown = _with_object_schema(entry.shown)
+        found = _readable(shown, Kind.TOOLS, HANDSHAKE_TOOLS)
+        return entry if found.shown is entry.shown and found.refused is None else found
+
+    entries = yield from deriving(exposure.entries.results, expose_entry, earlier.entries, _size)
+    return _exposure(entries, exposure.names)
 
 
 def _with_object_schema(tool: Shown) -> Shown:
@@ -138,9 +211,10 @@ def _with_object_schema(tool: Shown) -> Shown:
     return replace(tool, entry=raw({key: value for key, value in members.items() if key != OUTPUT_SCHEMA}))
 
 
-def _uri_table(space: Space, kind: Kind, uris: Iterable[str]) -> NameTable:
+def _uri_naming(space: Space, kind: Kind, uris: Sequence[str]) -> Steps[NameTable]:
     """What each URI is exposed as, except those too long for callers to use."""
-    exposed = {uri: space.expose_uri(uri) for uri in uris}
+    found = yield from deriving(uris, space.expose_uri)
+    exposed = dict(zip(uris, found.results, strict=True))
     too_long = [uri for uri, shown in exposed.items() if len(shown) > MAX_URI]
     why = f"its URI has more than {MAX_URI} characters"
     refused = tuple(RefusedEntry(space.upstream, kind, exposed.pop(uri)[:MAX_REFUSED], why) for uri in too_long)

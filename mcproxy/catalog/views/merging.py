@@ -5,12 +5,12 @@ Computed from exposures, in the order of the configuration. Fetches nothing and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI, JoinedInstructions, joined_instructions
-from mcproxy.catalog.naming import GATEWAY, Layout, Space, to_all
+from mcproxy.catalog.naming import GATEWAY, Layout
 from mcproxy.catalog.search.own_tools import HINT
 from mcproxy.catalog.views.exposure import Exposure
 from mcproxy.catalog.views.offers import capabilities, working
@@ -25,7 +25,7 @@ def merge(
     exposures: Mapping[str, Mapping[Kind, Exposure]],
     max_instructions: int = 2000,
 ) -> View:
-    """The view of an endpoint from what each upstream in it is and lists, by the upstream's name.
+    """The view of an endpoint from what each upstream in it is and lists to the caller, by the upstream's name.
 
     `max_instructions` are characters of instructions, where there are those of several upstreams.
     """
@@ -36,14 +36,14 @@ def merge(
     offered = capabilities([identity for _, identity in known], kept_results=_keeps_results(layout))
     return View(
         layout=layout,
-        lists={kind: tuple(_distinct(_listed(layout, parts, kind, instructions))) for kind in Kind},
+        lists={kind: tuple(_distinct(_listed(parts, kind, instructions))) for kind in Kind},
         capabilities=working(layout, offered, instructions),
         instructions=instructions.shown,
         whole_instructions=instructions.whole,
         renamed=tuple(chain.from_iterable(exposure.renamed for exposure in lists)),
         refused=tuple(chain.from_iterable(exposure.refused for exposure in lists)),
         unreadable={
-            kind: tuple(chain.from_iterable(_permitted(layout, parts, kind, lambda exposure: exposure.unreadable)))
+            kind: tuple(chain.from_iterable(part[kind].unreadable for part in parts if kind in part))
             for kind in {kind for part in parts for kind, exposure in part.items() if exposure.unreadable}
         },
     )
@@ -65,26 +65,10 @@ def _instructions(
     return joined_instructions([space.upstream for space in layout.spaces], told, max_characters, before)
 
 
-def _permitted(
-    layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind, of: Callable[[Exposure], tuple[Shown, ...]]
-) -> Iterator[tuple[Shown, ...]]:
-    """The entries of each upstream's exposure, those in `of`, that the caller may use."""
-    for space, part in zip(layout.spaces, parts, strict=True):
-        shown = of(part[kind]) if kind in part else ()
-        if space.permits is to_all:
-            yield shown
-        else:
-            yield tuple(entry for entry in shown if entry.is_login or _permits(space, kind, entry))
-
-
-def _permits(space: Space, kind: Kind, entry: Shown) -> bool:
-    return all(space.permits(kind, uri, None) for uri in entry.files) and space.permits(kind, entry.own, entry.entry)
-
-
 def _listed(
-    layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind, instructions: JoinedInstructions
+    parts: Iterable[Mapping[Kind, Exposure]], kind: Kind, instructions: JoinedInstructions
 ) -> Iterator[tuple[Shown, ...]]:
-    """The entries that a caller may use; among resources first the gateway's own."""
+    """The entries of a list; among resources first the gateway's own."""
     if kind is Kind.RESOURCES and instructions.whole is not None:
         entry = {
             "uri": INSTRUCTIONS_URI,
@@ -95,7 +79,7 @@ def _listed(
             "size": len(instructions.whole.encode()),
         }
         yield (Shown(INSTRUCTIONS_URI, GATEWAY, INSTRUCTIONS_URI, raw(entry)),)
-    yield from _permitted(layout, parts, kind, lambda exposure: exposure.shown)
+    yield from (part[kind].shown for part in parts if kind in part)
 
 
 def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:

@@ -16,6 +16,8 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.skills import InvalidSkill, files_of
+from mcproxy.catalog.views.derived import deriving
+from mcproxy.concurrency.turns import Steps, at_once
 from mcproxy.protocol.json.nesting import nests_deeper
 from mcproxy.protocol.json.repeated_members import repeats_member
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, parse_text
@@ -61,16 +63,36 @@ class Snapshot:
 
 
 def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
-    """A list as it came in, without the entries that would break the list for clients, or the gateway (R1)."""
+    """As `reading`, at once."""
+    return at_once(reading(upstream, kind, items))
+
+
+def reading(upstream: str, kind: Kind, items: Iterable[Raw], earlier: Listing = EMPTY) -> Steps[Listing]:
+    """A list as it came in, without the entries that would break the list for clients, or the gateway (R1).
+
+    An entry that the `earlier` list had too is the same object again.
+    """
+    known = {entry.key: entry for entry in earlier.entries}
+
+    def read(item: Raw) -> Entry | RefusedEntry:
+        key = entry_key(kind, item) or ""
+        before = known.get(key)
+        if before is not None and before.data == item:
+            return before
+        flaw = _flaw(kind, key, item)
+        # A copy: the item is a part of its whole page, which would stay for as long as one entry of it does.
+        return Entry(key, item.copy()) if flaw is None else RefusedEntry(upstream, kind, key, flaw)
+
+    found = yield from deriving(items, read, size=len)
     entries: dict[str, Entry] = {}
     refused: list[RefusedEntry] = []
-    for item in items:
-        key = entry_key(kind, item) or ""
-        flaw = _flaw(kind, key, item)
-        if flaw is not None or key in entries:
-            refused.append(RefusedEntry(upstream, kind, key, flaw or "it is listed twice"))
+    for each in found.results:
+        if isinstance(each, RefusedEntry):
+            refused.append(each)
+        elif each.key in entries:
+            refused.append(RefusedEntry(upstream, kind, each.key, "it is listed twice"))
         else:
-            entries[key] = Entry(key, item)
+            entries[each.key] = each
     return Listing(tuple(entries.values()), tuple(refused))
 
 

@@ -38,10 +38,11 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.catalog.freshness import DOUBTFUL, stated
 from mcproxy.catalog.naming import Space
-from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.views.snapshots import EMPTY, read_listing, reading
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.concurrency.pace import Pace
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
@@ -313,7 +314,9 @@ class ListFetcher(Component):
             self._retry(key, fetched)
         else:
             self._failures.pop(key, None)
-            self._store(key, fetched)
+            await self._store(key, fetched)
+            if not self._catalogue.known.is_up(link):
+                return
             # A change that came meanwhile may not be in what was fetched (R35).
             hints = fetched.hints
             if hints.ttl is None and kind.extension is not None:
@@ -444,12 +447,17 @@ class ListFetcher(Component):
         if seconds and not self._is_wanted(key) and not self._announces_changes(key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
 
-    def _store(self, key: ListKey, fetched: FetchedPages) -> None:
+    async def _store(self, key: ListKey, fetched: FetchedPages) -> None:
+        """Takes in a list, unless its link goes down meanwhile. Calls and lists go on until all of it is worked out."""
         link, kind = key
         if fetched.cut is not None:
             log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=fetched.cut)
-        listing = read_listing(link.upstream, kind, fetched.items)
-        if listing == self._catalogue.known.listing(link, kind):
+        before = self._catalogue.known.listing(link, kind)
+        listing = await in_turns(reading(link.upstream, kind, fetched.items, before or EMPTY))
+        if listing == before:
+            return
+        await in_turns(self._catalogue.exposures.preparing(key, listing, self._reports.showings(kind)))
+        if not self._catalogue.known.is_up(link):
             return
         with self._listeners.telling_list_changes(link.upstream):
             self._catalogue.known.replace(link, kind, listing)

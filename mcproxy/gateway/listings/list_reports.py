@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
 
 import structlog
 
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.views.snapshots import Listing
+from mcproxy.gateway.listings.exposures import Showing
 from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.methods import Kind
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
+
+MAX_NAMED: Final = 50
+"""Entries of one list that are named in the log, one a line; the others are counted in one more."""
 
 
 class ListReports:
@@ -34,20 +40,24 @@ class ListReports:
 
     def warn(self, key: ListKey) -> None:
         """Logs the entries that are hidden, and those that are shown without approval."""
-        refused = self._hidden(key)
-        _warn_of(refused, "an entry is not shown")
+        refused = dict.fromkeys(self._hidden(key))
+        _warn_of(list(refused), "an entry is not shown")
         unapproved = self._catalogue.vetted.unapproved(*key)
         _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
 
+    def showings(self, kind: Kind) -> list[Showing]:
+        """What is reported on: what all callers of both eras are shown."""
+        eras = (False, True) if kind is Kind.TOOLS else (False,)
+        return [Showing(AGGREGATE, handshake=handshake) for handshake in eras]
+
     def _hidden(self, key: ListKey) -> tuple[RefusedEntry, ...]:
         """The entries of a known list that no caller, or no handshake client, is shown."""
-        refused = self._catalogue.exposure(AGGREGATE, *key).refused
-        if key.kind is not Kind.TOOLS:
-            return refused
-        of_handshake = self._catalogue.exposure(AGGREGATE, *key, handshake=True).refused
-        return (*refused, *(entry for entry in of_handshake if entry not in refused))
+        refused = (self._catalogue.exposures.of(key, showing).refused for showing in self.showings(key.kind))
+        return tuple(dict.fromkeys(chain.from_iterable(refused)))
 
 
-def _warn_of(entries: Iterable[RefusedEntry], what: str) -> None:
-    for entry in entries:
+def _warn_of(entries: Sequence[RefusedEntry], what: str) -> None:
+    for entry in entries[:MAX_NAMED]:
         log.warning(what, upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why)
+    if len(entries) > MAX_NAMED:
+        log.warning(what, upstream=entries[0].upstream, list=entries[0].kind.value, others=len(entries) - MAX_NAMED)

@@ -26,12 +26,14 @@ from mcproxy.catalog.freshness import NOT_LISTED, Freshness
 from mcproxy.catalog.naming import GATEWAY, Layout, Space, layouts
 from mcproxy.catalog.search.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.catalog.views.exposure import Exposure, expose, for_handshake, with_login, without_files
+from mcproxy.catalog.views.exposure import Exposure, with_login, without_files
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.offers import agreed_extensions, relayed
-from mcproxy.catalog.views.snapshots import Listing, entry_key
+from mcproxy.catalog.views.snapshots import entry_key
 from mcproxy.catalog.views.view import Shown, View
-from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.concurrency.turns import Steps
+from mcproxy.gateway.listings.exposures import Exposures, Showing
+from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.known_links import KnownLinks
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.gateway.listings.vetted_lists import VettedLists
@@ -83,7 +85,9 @@ class Catalogue:
         """Whether any call may need an operator's approval."""
         self.known = KnownLinks(self.has, self._changed)
         self.vetted = VettedLists(self.known, rules.pins)
-        self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
+        self.exposures = Exposures(self.known, self.vetted, self._layout, rules.max_views)
+        self._changes = 0
+        """How often lists or settings changed."""
         self._max_instructions = rules.max_instructions
         self._max_views = rules.max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
@@ -99,10 +103,11 @@ class Catalogue:
         self._policy = rules.policy
         self.refers_calls = rules.policy.refers_calls
         self.vetted.reconfigure(rules.pins)
-        self._exposures.clear()
+        self.exposures.reconfigure(rules.max_views)
         self._max_instructions = rules.max_instructions
         self._max_views = rules.max_views
         self._latest = None
+        self._changes += 1
         self._route_tables.clear()
         self._views = LRUCache(rules.max_views)
         self._restricted = LRUCache(rules.max_views)
@@ -224,21 +229,16 @@ class Catalogue:
             return None
         return offer(identity.version, identity.capabilities)
 
-    def exposure(
-        self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False, handshake: bool = False
-    ) -> Exposure:
-        """One known list as `endpoint` shows it, to clients of one era, with or without tasks."""
-        listing = self.known.snapshots[link].lists[kind]
-        key = (endpoint, link, kind, tasks, handshake)
-        kept = self._exposures.get(key)
-        if kept is None or kept[0] is not listing:
-            if handshake:
-                kept = listing, for_handshake(self.exposure(endpoint, link, kind, tasks=tasks))
+    def viewing(self, caller: Caller) -> Steps[View]:
+        """As `view`; what takes long is worked out in turns."""
+        while True:
+            changes = self._changes
+            for key, showing in self._showings_of(caller):
+                yield from self.exposures.making(key, showing)
+                if self._changes != changes:
+                    break
             else:
-                approved = self.vetted.listing(link, kind)
-                kept = listing, expose(self.configured(endpoint).space(link.upstream), kind, approved, tasks=tasks)
-            self._exposures[key] = kept
-        return kept[1]
+                return self.view(caller)
 
     def is_as_listed(self, caller: Caller, skill: Raw) -> bool:
         """Whether a skill's entry (in the caller's names) needs no approval, or was approved and is listed just so.
@@ -253,8 +253,11 @@ class Catalogue:
     def _changed(self, link: LinkKey) -> None:
         """Drops views and routes that were made from a link's earlier lists."""
         if link not in self.known.snapshots:
-            self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
+            self.exposures.forget(link)
             self.vetted.forget(link)
+        for kind in Kind:
+            self.exposures.settle(ListKey(link, kind))
+        self._changes += 1
         self._latest, owner = None, link.owner
         if owner is None:
             self._route_tables.clear()
@@ -303,12 +306,15 @@ class Catalogue:
 
     def _view(self, caller: Caller, roles: RoleSet | None) -> View:
         owners = self._owners(caller)
-        key = (caller.endpoint, roles, owners, dialect(caller.version))
+        key = self._view_key(caller, roles, owners)
         try:
             return self._views[key]
         except KeyError:
-            view = self._views[key] = self._merged(self._layout(caller.endpoint, roles), owners, caller.version)
+            view = self._views[key] = self._merged(caller.endpoint, roles, owners, caller.version)
             return view
+
+    def _view_key(self, caller: Caller, roles: RoleSet | None, owners: tuple[str, ...]) -> ViewKey:
+        return caller.endpoint, roles, owners, dialect(caller.version)
 
     def _layout(self, endpoint: str, roles: RoleSet | None) -> Layout:
         configured = self.configured(endpoint)
@@ -329,7 +335,8 @@ class Catalogue:
     def _permits(self, roles: RoleSet, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
         return self._policy.decide_listing(roles, _item(upstream, kind, own, entry)).allowed
 
-    def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
+    def _merged(self, endpoint: str, roles: RoleSet | None, owners: tuple[str, ...], version: str) -> View:
+        layout = self._layout(endpoint, roles)
         identities: dict[str, ServerIdentity | None] = {}
         exposures: dict[str, dict[Kind, Exposure]] = {}
         withheld: dict[str, frozenset[str]] = {}
@@ -338,20 +345,11 @@ class Catalogue:
             # A session's own link declares what its client declares, even before the link's lists are known.
             awaited = space.spec.connection == "session" and version in HANDSHAKE_VERSIONS
             identities[space.upstream] = self._relayed(known, version, owned=awaited)
-            sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
-            tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
             exposures[space.upstream] = {
-                kind: self.exposure(
-                    layout.endpoint,
-                    link,
-                    kind,
-                    tasks=tasks and kind is Kind.TOOLS,
-                    handshake=kind is Kind.TOOLS and version in HANDSHAKE_VERSIONS,
-                )
-                for kind, link in sources.items()
-                if link is not None
+                key.kind: self.exposures.of(key, showing)
+                for key, showing in self._showings(space, endpoint, roles, owners, version)
             }
-            skills = sources[Kind.SKILLS]
+            skills = self._source(space.upstream, owners, Kind.SKILLS)
             if skills is not None and (files := self.vetted.withheld_files(skills)):
                 withheld[space.upstream] = files
                 resources = exposures[space.upstream].get(Kind.RESOURCES, Exposure())
@@ -361,6 +359,31 @@ class Catalogue:
                 exposures[space.upstream][Kind.TOOLS] = with_login(space, tools)
         view = replace(merge(layout, identities, exposures, self._max_instructions), withheld=withheld)
         return view if layout.search is None else searchable(view, version)
+
+    def _showings_of(self, caller: Caller) -> list[tuple[ListKey, Showing]]:
+        """The lists in the caller's view; none if the view is made."""
+        roles, owners = self._roles_of(caller), self._owners(caller)
+        if self._view_key(caller, roles, owners) in self._views:
+            return []
+        spaces = self._layout(caller.endpoint, roles).spaces
+        return [
+            each for space in spaces for each in self._showings(space, caller.endpoint, roles, owners, caller.version)
+        ]
+
+    def _showings(
+        self, space: Space, endpoint: str, roles: RoleSet | None, owners: tuple[str, ...], version: str
+    ) -> list[tuple[ListKey, Showing]]:
+        """The known lists of an upstream that count for such callers, and how these see them."""
+        known = self._known(space.upstream, owners)
+        tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
+        sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
+        as_tools = Showing(endpoint, roles, tasks, version in HANDSHAKE_VERSIONS)
+        others = Showing(endpoint, roles)
+        return [
+            (ListKey(link, kind), as_tools if kind is Kind.TOOLS else others)
+            for kind, link in sources.items()
+            if link is not None
+        ]
 
     def _relayed(self, link: LinkKey | None, version: str, *, owned: bool) -> ServerIdentity | None:
         identity = None if link is None else self.known.identity(link)

@@ -5,13 +5,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from mcproxy.access.pins import Pins
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.skills import withheld_files
+from mcproxy.catalog.views.derived import Derived, deriving
 from mcproxy.catalog.views.snapshots import Listing
-from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.concurrency.turns import Steps, at_once
+from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.known_links import KnownLinks
 from mcproxy.protocol.methods import Kind
+
+PINNED_BYTES: Final = 10
+"""A definition is hashed, which takes longer than to read so many of its length."""
+
+
+class _Vetted(msgspec.Struct, frozen=True, eq=False):
+    listing: Listing
+    approved: Listing
+    """The list without the entries that lack a required approval."""
+    unapproved: tuple[RefusedEntry, ...]
+    """All unapproved entries, required or not."""
+    flaws: Derived[str | None]
 
 
 class VettedLists:
@@ -22,28 +40,31 @@ class VettedLists:
         self._pins = pins
         self.enforced = pins.enforced
         """Whether unapproved entries are hidden."""
-        self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
-        self._withheld: dict[LinkKey, tuple[Listing, frozenset[str]]] = {}
+        self._vetted: dict[tuple[LinkKey, Kind], tuple[_Vetted, ...]] = {}
+        """The verdicts on the known list, and on one that may take its place; the newest first."""
+        self._withheld: dict[LinkKey, tuple[_Vetted, frozenset[str]]] = {}
 
     def reconfigure(self, pins: Pins) -> None:
         """Vets every list anew, by other pins."""
         self._pins = pins
         self.enforced = pins.enforced
-        self._vetted.clear()
-        self._withheld.clear()
+        # Another mapping: what is being vetted in turns by the pins of before ends up in the old one.
+        self._vetted = {}
+        self._withheld = {}
 
     def forget(self, link: LinkKey) -> None:
         """Drops the verdicts on a link that is gone."""
-        self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
+        for kind in Kind:
+            self._vetted.pop((link, kind), None)
         self._withheld.pop(link, None)
 
     def listing(self, link: LinkKey, kind: Kind) -> Listing:
         """A known list, without the entries that lack a required approval."""
-        return self._vet(link, kind)[0]
+        return self._vet(link, kind).approved
 
     def unapproved(self, link: LinkKey, kind: Kind) -> tuple[RefusedEntry, ...]:
         """The entries of a list that differ from what was approved, shown or not."""
-        return self._vet(link, kind)[1] if self._known.listing(link, kind) is not None else ()
+        return self._vet(link, kind).unapproved if self._known.listing(link, kind) is not None else ()
 
     def has_approved_instructions(self, link: LinkKey) -> bool:
         """False where the server's instructions lack a required approval."""
@@ -54,32 +75,50 @@ class VettedLists:
         """The files of a link's skills that lack a required approval, as readings of their URIs."""
         if not self.enforced:
             return frozenset()
-        approved, unapproved = self._vet(link, Kind.SKILLS)
-        if not unapproved:
+        vetted = self._vet(link, Kind.SKILLS)
+        if not vetted.unapproved:
             return frozenset()
         kept = self._withheld.get(link)
-        if kept is None or kept[0] is not approved:
-            names = {entry.name for entry in unapproved}
-            listed = self._known.snapshots[link].lists[Kind.SKILLS].entries
-            refused = (entry.data for entry in listed if entry.key in names)
-            files = withheld_files(refused, (entry.data for entry in approved.entries))
-            kept = self._withheld[link] = (approved, files)
+        if kept is None or kept[0] is not vetted:
+            names = {entry.name for entry in vetted.unapproved}
+            refused = (entry.data for entry in vetted.listing.entries if entry.key in names)
+            files = withheld_files(refused, (entry.data for entry in vetted.approved.entries))
+            kept = self._withheld[link] = (vetted, files)
         return kept[1]
 
-    def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-        """A known list without the entries that lack a required approval; and those entries."""
-        listing = self._known.snapshots[link].lists[kind]
-        kept = self._vetted.get((link, kind))
-        if kept is None or kept[0] is not listing:
-            kept = self._vetted[link, kind] = (listing, *_vet_listing(self._pins, link.upstream, kind, listing))
-        return kept[1:]
+    def vetting(self, link: LinkKey, kind: Kind, listing: Listing) -> Steps[Listing]:
+        """As `listing`, of a list that is not known yet, but may be soon."""
+        vetted = yield from self._vetting(link, kind, listing)
+        return vetted.approved
+
+    def _vet(self, link: LinkKey, kind: Kind) -> _Vetted:
+        return at_once(self._vetting(link, kind, self._known.snapshots[link].lists[kind]))
+
+    def _vetting(self, link: LinkKey, kind: Kind, listing: Listing) -> Steps[_Vetted]:
+        verdicts = self._vetted
+        kept = verdicts.get((link, kind), ())
+        found = next((vetted for vetted in kept if vetted.listing is listing), None)
+        if found is None:
+            earlier = kept[0].flaws if kept else None
+            found = yield from _vetting_listing(self._pins, ListKey(link, kind), listing, earlier)
+            verdicts[link, kind] = (found, *verdicts.get((link, kind), ())[:1])
+        return found
 
 
-def _vet_listing(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-    """A list without the entries that lack a required approval; and all unapproved entries, required or not."""
-    flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
-    unapproved = tuple(RefusedEntry(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
+def _vetting_listing(pins: Pins, key: ListKey, listing: Listing, earlier: Derived[str | None] | None) -> Steps[_Vetted]:
+    upstream, kind = key.link.upstream, key.kind
+    flaws = yield from deriving(
+        listing.entries,
+        lambda entry: pins.flaw(upstream, kind, entry.key, entry.data),
+        earlier,
+        lambda entry: PINNED_BYTES * len(entry.data),
+    )
+    unapproved = tuple(
+        RefusedEntry(upstream, kind, entry.key, flaw)
+        for entry, flaw in zip(listing.entries, flaws.results, strict=True)
+        if flaw is not None
+    )
     if not unapproved or not pins.enforced:
-        return listing, unapproved
-    entries = tuple(entry for entry in listing.entries if flaws[entry.key] is None)
-    return Listing(entries, (*listing.refused, *unapproved)), unapproved
+        return _Vetted(listing, listing, unapproved, flaws)
+    entries = tuple(entry for entry, flaw in zip(listing.entries, flaws.results, strict=True) if flaw is None)
+    return _Vetted(listing, Listing(entries, (*listing.refused, *unapproved)), unapproved, flaws)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE
-from mcproxy.catalog.naming import layouts
-from mcproxy.catalog.views.exposure import expose
-from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.naming import Space, layouts
+from mcproxy.catalog.views.exposure import expose, exposing, exposing_to_handshake, for_handshake, permitting
+from mcproxy.catalog.views.snapshots import Listing, read_listing, reading
+from mcproxy.concurrency.turns import at_once
 from mcproxy.protocol.headers import MirroredParameter
+from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support
 from tests.catalog.views.samples import entries, keys, listing, skill_entry, view_of
@@ -101,3 +105,78 @@ def test_a_skill_with_a_file_that_a_filter_hides_is_not_shown() -> None:
     lists = {"a": {Kind.SKILLS: listing(Kind.SKILLS, entry, other)}}
     view = view_of(lists, {"a": {"resources": {"exclude": ["skill://*/secret.md"]}}})
     assert keys(view, Kind.SKILLS) == ["a+skill://other/SKILL.md"]
+
+
+def space_of(**options: object) -> Space:
+    return layouts(settings_of({"up": options}).upstreams, 64)[AGGREGATE].space("up")
+
+
+def followed(before: Listing, *entries: object) -> Listing:
+    """The list that comes after another one."""
+    return at_once(reading("up", Kind.TOOLS, map(raw, entries), before))
+
+
+def test_entries_that_stayed_are_not_exposed_anew() -> None:
+    space, before = space_of(), listing(Kind.TOOLS, tool("a"), tool("b"), tool("bad", inputSchema=7))
+    earlier = expose(space, Kind.TOOLS, before)
+    after = followed(before, tool("b", title="new"), tool("a"), tool("bad", inputSchema=7), tool("c"))
+    later = at_once(exposing(space, Kind.TOOLS, after, earlier))
+    assert later == expose(space, Kind.TOOLS, after)
+    assert later.shown[1] is earlier.shown[0]
+    assert later.unreadable[0] is earlier.unreadable[0]
+
+
+def test_an_entry_whose_name_went_to_another_is_exposed_by_another_name() -> None:
+    space, before = space_of(), listing(Kind.TOOLS, tool("x.y"))
+    earlier = expose(space, Kind.TOOLS, before)
+    assert [shown.key for shown in earlier.shown] == ["up__x_y"]
+    after = followed(before, tool("x.y"), tool("x_y"))
+    later = at_once(exposing(space, Kind.TOOLS, after, earlier))
+    assert later == expose(space, Kind.TOOLS, after)
+    assert [(shown.key, shown.own) for shown in later.shown] == [("up__x_y", "x_y")]
+    back = at_once(exposing(space, Kind.TOOLS, followed(after, tool("x.y")), later))
+    assert [(shown.key, shown.own) for shown in back.shown] == [("up__x_y", "x.y")]
+
+
+def test_handshake_clients_see_entries_that_stayed_as_they_saw_them() -> None:
+    space = space_of()
+    before = listing(Kind.TOOLS, tool("a", outputSchema={"type": "array"}), tool("b", outputSchema={"type": 7}))
+    stateless = expose(space, Kind.TOOLS, before)
+    earlier = for_handshake(stateless)
+    after = followed(before, tool("a", outputSchema={"type": "array"}), tool("c"))
+    later = at_once(exposing_to_handshake(at_once(exposing(space, Kind.TOOLS, after, stateless)), earlier))
+    assert later == for_handshake(expose(space, Kind.TOOLS, after))
+    assert later.shown[0] is earlier.shown[0]
+
+
+def test_callers_see_what_they_may_use_and_the_policy_is_asked_of_no_entry_twice() -> None:
+    asked: list[str] = []
+
+    def permits(kind: Kind, own: str, entry: Raw | None) -> bool:
+        asked.append(own)
+        return own != "secret"
+
+    space = replace(space_of(), permits=permits)
+    before = listing(Kind.TOOLS, tool("a"), tool("secret"), tool("bad", inputSchema=7))
+    whole = expose(space_of(), Kind.TOOLS, before)
+    earlier = at_once(permitting(space, Kind.TOOLS, whole))
+    assert [shown.own for shown in earlier.shown] == ["a"]
+    assert [shown.own for shown in earlier.unreadable] == ["bad"]
+    asked.clear()
+    after = followed(before, tool("a"), tool("secret"), tool("b"))
+    later = at_once(permitting(space, Kind.TOOLS, at_once(exposing(space_of(), Kind.TOOLS, after, whole)), earlier))
+    assert [shown.own for shown in later.shown] == ["a", "b"]
+    assert later.unreadable == ()
+    assert asked == ["b"]
+
+
+def test_an_entry_that_may_not_be_used_and_could_not_be_read_cannot_be_called_either() -> None:
+    space = replace(space_of(), permits=lambda kind, own, entry: False)
+    whole = expose(space_of(), Kind.TOOLS, listing(Kind.TOOLS, tool("bad", inputSchema=7)))
+    found = at_once(permitting(space, Kind.TOOLS, whole))
+    assert (found.shown, found.unreadable, found.refused) == ((), (), whole.refused)
+
+
+def test_r78_others_have_their_turn_while_a_long_list_is_exposed() -> None:
+    long = listing(Kind.TOOLS, *(tool(f"t{number}") for number in range(2000)))
+    assert sum(1 for _ in exposing(space_of(), Kind.TOOLS, long)) >= 40

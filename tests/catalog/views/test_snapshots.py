@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
+import msgspec
 import pytest
 from msgspec import Raw
 
-from mcproxy.catalog.views.snapshots import read_listing
+from mcproxy.catalog.views.snapshots import read_listing, reading
+from mcproxy.concurrency.turns import at_once
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.catalog.views.samples import listing, skill_entry
@@ -48,3 +52,26 @@ def test_a_skill_whose_files_cannot_be_told_is_dropped_and_reported() -> None:
     read = listing(Kind.SKILLS, {**skill_entry("skill://refunds"), "resources": "some"})
     assert read.entries == ()
     assert [refused.why for refused in read.refused] == ['its resources are neither a list of files nor "dynamic"']
+
+
+def test_an_entry_that_stayed_is_the_same_object_in_the_next_list() -> None:
+    before = listing(Kind.TOOLS, tool("a"), tool("b"), tool("c"))
+    items = [raw(tool("c")), raw(tool("b", title="new")), raw(tool("a"))]
+    after = at_once(reading("up", Kind.TOOLS, items, before))
+    assert after == listing(Kind.TOOLS, tool("c"), tool("b", title="new"), tool("a"))
+    assert [entry in before.entries for entry in after.entries] == [True, False, True]
+    assert after.entries[0] is before.entries[2]
+    assert after.entries[2] is before.entries[0]
+
+
+def test_an_entry_keeps_no_more_of_its_page_than_itself() -> None:
+    page = b"[%s]" % b",".join(bytes(raw(tool(name))) for name in "abc")
+    held = sys.getrefcount(page)
+    read = read_listing("up", Kind.TOOLS, msgspec.json.decode(page, type=list[Raw]))
+    assert len(read.entries) == 3
+    assert sys.getrefcount(page) == held
+
+
+def test_r78_others_have_their_turn_while_a_long_list_is_read() -> None:
+    items = [raw(tool(f"t{number}")) for number in range(1000)]
+    assert sum(1 for _ in reading("up", Kind.TOOLS, items)) >= 10

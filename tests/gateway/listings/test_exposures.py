@@ -1,0 +1,112 @@
+"""The twin of `mcproxy.gateway.listings.exposures`: what is kept, what is prepared, and what others do meanwhile."""
+
+from __future__ import annotations
+
+from mcproxy.call.identity import AGGREGATE
+from mcproxy.catalog.views.snapshots import Listing
+from mcproxy.concurrency.turns import at_once
+from mcproxy.gateway.listings.exposures import Showing
+from mcproxy.gateway.listings.keys import LinkKey, ListKey
+from mcproxy.gateway.listings.state import Catalogue, CatalogueRules, rules_of
+from mcproxy.protocol.methods import Kind
+from tests.catalog.views.samples import listing
+from tests.fakes.upstream import settings_of, tool
+
+LINK = LinkKey("up", None)
+TOOLS = ListKey(LINK, Kind.TOOLS)
+ALL, ERA = Showing(AGGREGATE), Showing(AGGREGATE, handshake=True)
+READER = Showing(AGGREGATE, frozenset({"reader"}))
+POLICY = {"roles": {"reader": {"allow": [{"tools": ["a*"]}]}}}
+LOCKED = {"pins": {"mode": "enforce"}}
+
+
+def rules(access: object = None, **options: object) -> CatalogueRules:
+    return rules_of(settings_of({"up": options}, access))
+
+
+def knowing(found: Listing, access: object = None) -> Catalogue:
+    catalogue = Catalogue(rules(access))
+    catalogue.known.replace(LINK, Kind.TOOLS, found)
+    return catalogue
+
+
+def keys(catalogue: Catalogue, showing: Showing = ALL) -> list[str]:
+    return [shown.own for shown in catalogue.exposures.of(TOOLS, showing).shown]
+
+
+def test_an_exposure_is_made_once_for_all_who_are_shown_the_same() -> None:
+    catalogue = knowing(listing(Kind.TOOLS, tool("a")))
+    assert catalogue.exposures.of(TOOLS, ALL) is catalogue.exposures.of(TOOLS, ALL)
+
+
+def test_while_a_list_is_prepared_the_known_one_is_shown_and_afterwards_all_of_the_other() -> None:
+    before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
+    catalogue = knowing(before, {"policy": POLICY})
+    showings = [ALL, ERA, READER]
+    shown = {showing: keys(catalogue, showing) for showing in showings}
+    turns = 0
+    for _ in catalogue.exposures.preparing(TOOLS, after, ()):
+        turns += 1
+        assert {showing: keys(catalogue, showing) for showing in showings} == shown
+    assert turns > 0
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    for showing in showings:
+        assert keys(catalogue, showing) == keys(knowing(after, {"policy": POLICY}), showing)
+        assert keys(catalogue, showing) != shown[showing]
+
+
+def test_r78_nothing_is_left_to_do_once_a_prepared_list_is_known() -> None:
+    before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
+    catalogue = knowing(before, {"policy": POLICY})
+    keys(catalogue, READER)
+    at_once(catalogue.exposures.preparing(TOOLS, after, (ERA,)))
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    for showing in (ALL, ERA, READER):
+        assert sum(1 for _ in catalogue.exposures.making(TOOLS, showing)) == 0
+
+
+def test_other_settings_hold_although_a_list_was_being_prepared_by_the_earlier_ones() -> None:
+    before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
+    catalogue = knowing(before)
+    assert keys(catalogue)
+    preparing = catalogue.exposures.preparing(TOOLS, after, (ALL,))
+    next(preparing)
+    catalogue.reconfigure(rules(tools={"exclude": ["b1*"]}))
+    at_once(preparing)
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    assert "b2" in keys(catalogue)
+    assert "b1" not in keys(catalogue)
+
+
+def test_r45_other_pins_hold_although_a_list_was_being_vetted_by_the_earlier_ones() -> None:
+    before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
+    catalogue = knowing(before)
+    assert keys(catalogue)
+    preparing = catalogue.exposures.preparing(TOOLS, after, (ALL,))
+    next(preparing)
+    catalogue.reconfigure(rules(LOCKED))
+    at_once(preparing)
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    assert keys(catalogue) == []
+
+
+def test_an_upstream_may_go_while_its_list_is_prepared() -> None:
+    before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
+    catalogue = knowing(before)
+    assert keys(catalogue)
+    preparing = catalogue.exposures.preparing(TOOLS, after, (ALL, ERA))
+    next(preparing)
+    catalogue.known.retire(LINK)
+    catalogue.reconfigure(rules_of(settings_of({"other": {}})))
+    at_once(preparing)
+    assert catalogue.known.listing(LINK, Kind.TOOLS) is None
+
+
+def test_only_so_many_exposures_of_a_list_are_kept_and_the_least_recently_used_goes() -> None:
+    roles = {name: {"allow": [{"tools": ["a*"]}]} for name in "xyz"}
+    catalogue = knowing(listing(Kind.TOOLS, tool("a")), {"policy": {"roles": roles, "max_views": 3}})
+    first, second = (catalogue.exposures.of(TOOLS, showing) for showing in (ALL, ERA))
+    for name in roles:
+        catalogue.exposures.of(TOOLS, Showing(AGGREGATE, frozenset({name})))
+        assert catalogue.exposures.of(TOOLS, ALL) is first
+    assert catalogue.exposures.of(TOOLS, ERA) is not second
