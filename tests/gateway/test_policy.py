@@ -290,6 +290,7 @@ async def test_a_change_of_policy_is_told_to_whose_view_changed_and_holds_at_onc
             update={"access": Settings.model_validate({"access": {"policy": policy}}).access}
         )
         gateway.gateway.reconfigure(changed, gateway.upstreams)
+        await quiet()
         assert set(reader.changes) == {ListChanged(kind) for kind in (Kind.TOOLS, Kind.RESOURCES, Kind.TEMPLATES)}
         assert admin.changes == []
         gateway["files"].announce(ResourceUpdated("file:///public/a"))

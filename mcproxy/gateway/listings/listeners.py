@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import assert_never
+from typing import NamedTuple, assert_never
+
+import anyio
 
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.views.view import View
+from mcproxy.concurrency.turns import in_turns
+from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.methods import Kind, is_audible
 from mcproxy.telemetry.metrics import Metrics
+
+
+class _Seen(NamedTuple):
+    """A listener's view before a change, and the upstream of that."""
+
+    upstream: str
+    view: View
 
 
 class Listeners(Component):
@@ -25,6 +36,10 @@ class Listeners(Component):
         self._catalogue = catalogue
         self._metrics = metrics
         self._listeners: dict[Listener, None] = {}
+        self._behind: dict[Listener, _Seen | None] = {}
+        """The view that each listener was last compared with, where it may differ now; None where its view is to be
+        made, so that it is at hand when something changes."""
+        self._wakeup = Wakeup()
 
     def __iter__(self) -> Iterator[Listener]:
         return iter(list(self._listeners))
@@ -34,9 +49,12 @@ class Listeners(Component):
 
     def join(self, listener: Listener) -> None:
         self._listeners[listener] = None
+        self._behind.setdefault(listener, None)
+        self._wakeup.notify_all()
 
     def leave(self, listener: Listener) -> None:
         self._listeners.pop(listener, None)
+        self._behind.pop(listener, None)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Counts the changes that upstreams announce, and passes on their notices.
@@ -77,16 +95,30 @@ class Listeners(Component):
 
     @contextmanager
     def telling_list_changes(self, upstream: str) -> Iterator[None]:
-        """Compares each listener's view before and after the `with` block, and tells those whose view changed.
+        """Has those listeners told whose view differs after the `with` block from what it was before.
 
-        The block must not await.
+        The block must not await. They are told in turns, and once of what changes meanwhile.
         """
-        before = [(listener, self._catalogue.view(listener.caller)) for listener in self]
+        for listener in self._listeners:
+            if self._behind.get(listener) is None:
+                self._behind[listener] = _Seen(upstream, self._catalogue.view(listener.caller))
         yield
-        compare = _comparison()
-        for listener, view in before:
-            for kind in compare(view, self._catalogue.view(listener.caller)):
-                self.signal(listener, upstream, ListChanged(kind))
+        self._wakeup.notify_all()
+
+    async def run(self) -> None:
+        """Tells listeners of changed lists until cancelled."""
+        while True:
+            compare = _comparison()
+            while self._behind:
+                listener = next(iter(self._behind))
+                view = await in_turns(self._catalogue.viewing(listener.caller))
+                # As of now: there may have been a change for one that was not behind, and any may have left.
+                seen = self._behind.pop(listener, None)
+                if seen is not None:
+                    for kind in compare(seen.view, view):
+                        self.signal(listener, seen.upstream, ListChanged(kind))
+                await anyio.lowlevel.checkpoint()
+            await self._wakeup.wait()
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller
@@ -111,12 +143,13 @@ def change_label(change: Change) -> str:
 
 def _comparison() -> Callable[[View, View], list[Kind]]:
     """Compares two views; each pair once, since most listeners share theirs."""
-    found: dict[tuple[int, int], list[Kind]] = {}
+    found: dict[tuple[int, int], tuple[View, View, list[Kind]]] = {}
+    """By the identities of the views, which are kept for as long."""
 
     def compare(before: View, after: View) -> list[Kind]:
         pair = (id(before), id(after))
         if pair not in found:
-            found[pair] = after.changed(before)
-        return found[pair]
+            found[pair] = before, after, after.changed(before)
+        return found[pair][2]
 
     return compare

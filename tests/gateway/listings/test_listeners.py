@@ -1,13 +1,17 @@
-"""The twin of `mcproxy.gateway.listings.listeners`: who may hear which notice."""
+"""The twin of `mcproxy.gateway.listings.listeners`: who may hear which notice, and of which list."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import anyio
 import pytest
 
-from mcproxy.call.clients import Notice
+from mcproxy.call.clients import ListChanged, Notice
+from mcproxy.call.upstreams import Retired
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_MESSAGE
-from tests.fakes.upstream import FakeUpstream, house
+from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_MESSAGE, Kind
+from tests.fakes.upstream import FakeUpstream, house, quiet, settings_of, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +52,55 @@ async def test_r26_a_notice_on_a_sessions_own_link_is_for_that_session() -> None
         notice = Notice(ELICITATION_COMPLETE, {"elicitationId": raw("e")})
         h["own"].announce(notice, "s1")
         assert (one.changes, two.changes, nobody.changes) == ([notice], [], [])
+
+
+def offering(name: str) -> FakeUpstream:
+    upstream = FakeUpstream(name, tools={})
+    upstream.lists[Kind.TOOLS] = [tool("x")]
+    return upstream
+
+
+async def test_r78_others_have_their_turn_between_two_listeners_that_are_told() -> None:
+    async with house(offering("a")) as h:
+        await h.ready()
+        listeners = [h.listener(session=f"s{number}") for number in range(20)]
+        await quiet()
+        h.gateway.on_event(Retired("a", None))
+        told = [0]
+        while told[-1] < len(listeners):
+            await anyio.lowlevel.checkpoint()
+            told.append(sum(listener.changes == [ListChanged(Kind.TOOLS)] for listener in listeners))
+        assert max(after - before for before, after in pairwise(told)) == 1
+
+
+async def test_r19_what_changes_before_a_listener_is_told_is_told_once() -> None:
+    async with house(offering("a"), offering("b")) as h:
+        await h.ready()
+        listener = h.listener()
+        await quiet()
+        h.gateway.on_event(Retired("a", None))
+        h.gateway.on_event(Retired("b", None))
+        await quiet()
+        assert listener.changes == [ListChanged(Kind.TOOLS)]
+
+
+async def test_r19_a_change_that_is_undone_before_a_listener_is_told_is_none() -> None:
+    async with house(offering("a")) as h:
+        await h.ready()
+        listener = h.listener()
+        await quiet()
+        for options in ({"tools": {"exclude": ["x"]}}, {}):
+            h.gateway.reconfigure(settings_of({"a": options}), {"a": h["a"]})
+        await quiet()
+        assert listener.changes == []
+
+
+async def test_a_listener_that_leaves_before_it_is_told_hears_nothing() -> None:
+    async with house(offering("a")) as h:
+        await h.ready()
+        listener = h.listener()
+        await quiet()
+        h.gateway.on_event(Retired("a", None))
+        h.gateway.leave(listener)
+        await quiet()
+        assert listener.changes == []
