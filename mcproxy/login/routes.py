@@ -176,7 +176,7 @@ class LoginRoutes:
             case "key":
                 return await self._take_key(request, sealed, link, session, form.get("key", ""))
             case "sign-in":
-                return await self._begin_sign_in(sealed, session, form.get("issuer", ""))
+                return await self._begin_sign_in(sealed, link, session, form.get("issuer", ""))
             case "consent":
                 if await self._visitor(request, link, session) is not Visitor.EXPECTED:
                     raise self._stranger()
@@ -217,14 +217,16 @@ class LoginRoutes:
             raise self._stranger()
         return self._identified(sealed, principal)
 
-    async def _begin_sign_in(self, sealed: str, session: VisitorSession, identifier: str) -> http.Response:
+    async def _begin_sign_in(
+        self, sealed: str, link: ConnectLink, session: VisitorSession, identifier: str
+    ) -> http.Response:
         issuers = self._identity.settings.oauth.issuers
         issuer = next((issuer for issuer in issuers if issuer.issuer == identifier), None)
         if issuer is None:
             raise _PageRefused("this issuer is not one of the gateway's", 400)
         base = self._base
         started = await self._sign_in.begin(issuer, base, base + CALLBACK_PATH, document_url(base))
-        await self._begin_step(started.login.state, session, _AtIssuer(started, sealed))
+        await self._begin_step(started.login.state, session, link, _AtIssuer(started, sealed))
         return self._page("leaving", url=started.url, issuer=issuer.issuer)
 
     async def _begin_login(
@@ -236,7 +238,7 @@ class LoginRoutes:
             return await self._consent_page(sealed, link, logins, session)
         base = self._base
         started = await logins.begin(link.principal, found, base + CALLBACK_PATH, document_url(base))
-        await self._begin_step(started.login.state, session, _AtUpstream(started, link))
+        await self._begin_step(started.login.state, session, link, _AtUpstream(started, link))
         return self._page("leaving", url=started.url, issuer=found.server.issuer)
 
     async def _step(self, state: str, session: VisitorSession | None) -> _AtIssuer | _AtUpstream | None:
@@ -247,8 +249,10 @@ class LoginRoutes:
         except msgspec.MsgspecError:
             return None  # a replica of another version began it
 
-    async def _begin_step(self, state: str, session: VisitorSession, step: _AtIssuer | _AtUpstream) -> None:
-        await self._under_way.add(state, session.id, msgspec.json.encode(step), LOGIN_LIFE)
+    async def _begin_step(
+        self, state: str, session: VisitorSession, link: ConnectLink, step: _AtIssuer | _AtUpstream
+    ) -> None:
+        await self._under_way.add(state, session.id, link.principal, msgspec.json.encode(step), LOGIN_LIFE)
 
     async def _consent_page(
         self, sealed: str, link: ConnectLink, logins: UpstreamLogins, session: VisitorSession

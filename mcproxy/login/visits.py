@@ -18,13 +18,12 @@ import msgspec
 
 from mcproxy.login.links import ConnectLink
 from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.upstream.oauth.under_way import crowded_out
 
 SESSION_LIFE: Final = 900.0
 """Seconds for which a visitor stays identified."""
 LOGIN_LIFE: Final = 600.0
 """Seconds that a person has at an authorization server."""
-MAX_LOGINS: Final = 1000
-"""Logins in progress; beyond that, the oldest are forgotten."""
 MAX_LOGINS_OF_SESSION: Final = 8
 _SESSION: Final = "login session"
 _FORM: Final = "login form"
@@ -96,10 +95,11 @@ def visitor(link: ConnectLink, principal: str | None, *, is_operator: bool) -> V
 class LoginsUnderWay(Protocol):
     """Logins that were begun, by their `state`. What belongs to each is the caller's; `session` is the visitor's id.
 
-    Each method may raise `StoreFailed`, where the logins are kept elsewhere.
+    `principal` is that of the link by which the visitor came, which need not be who the visitor is. Each method may
+    raise `StoreFailed`, where the logins are kept elsewhere.
     """
 
-    async def add(self, state: str, session: str, step: bytes, life: float) -> None:
+    async def add(self, state: str, session: str, principal: str, step: bytes, life: float) -> None:
         """Keeps a login for `life` seconds."""
 
     async def take(self, state: str, session: str) -> bytes | None:
@@ -108,6 +108,7 @@ class LoginsUnderWay(Protocol):
 
 class _UnderWay(msgspec.Struct, frozen=True):
     session: str
+    principal: str
     expires: float
     step: bytes
 
@@ -122,16 +123,17 @@ class MemoryLogins:
     def __len__(self) -> int:
         return len(self._logins)
 
-    async def add(self, state: str, session: str, step: bytes, life: float) -> None:
+    async def add(self, state: str, session: str, principal: str, step: bytes, life: float) -> None:
         now = self._clock()
         for old in [state for state, login in self._logins.items() if login.expires <= now]:
             del self._logins[old]
         of_session = [old for old, login in self._logins.items() if login.session == session]
         if len(of_session) >= MAX_LOGINS_OF_SESSION:
             del self._logins[of_session[0]]
-        if len(self._logins) >= MAX_LOGINS:
-            del self._logins[next(iter(self._logins))]
-        self._logins[state] = _UnderWay(session, now + life, step)
+        crowded = crowded_out({state: login.principal for state, login in self._logins.items()})
+        if crowded is not None:
+            del self._logins[crowded]
+        self._logins[state] = _UnderWay(session, principal, now + life, step)
 
     async def take(self, state: str, session: str) -> bytes | None:
         login = self._logins.get(state)

@@ -7,7 +7,6 @@ import pytest
 from mcproxy.login.links import ConnectLink
 from mcproxy.login.visits import (
     LOGIN_LIFE,
-    MAX_LOGINS,
     MAX_LOGINS_OF_SESSION,
     SESSION_LIFE,
     MemoryLogins,
@@ -16,6 +15,7 @@ from mcproxy.login.visits import (
     visitor,
 )
 from mcproxy.sealing import Sealer
+from mcproxy.upstream.oauth.under_way import MAX_LOGINS
 
 NOW = 1_000_000.0
 
@@ -83,13 +83,13 @@ def test_a_link_is_for_its_principal_and_the_gateways_own_login_for_operators(
 async def test_a_state_is_good_once_in_its_session_and_in_time() -> None:
     now = NOW
     logins = MemoryLogins(lambda: now)
-    await logins.add("state", "mine", b"step", LOGIN_LIFE)
+    await logins.add("state", "mine", "ann", b"step", LOGIN_LIFE)
     assert await logins.take("guess", "mine") is None
     assert await logins.take("", "mine") is None
     assert await logins.take("state", "other") is None
     assert await logins.take("state", "mine") == b"step"
     assert await logins.take("state", "mine") is None
-    await logins.add("late", "mine", b"step", LOGIN_LIFE)
+    await logins.add("late", "mine", "ann", b"step", LOGIN_LIFE)
     now += LOGIN_LIFE
     assert await logins.take("late", "mine") is None
 
@@ -98,8 +98,19 @@ async def test_a_state_is_good_once_in_its_session_and_in_time() -> None:
 async def test_logins_under_way_are_bounded_for_a_session_and_for_all() -> None:
     logins = MemoryLogins(lambda: NOW)
     for number in range(MAX_LOGINS_OF_SESSION + 3):
-        await logins.add(f"one-{number}", "one", b"step", LOGIN_LIFE)
+        await logins.add(f"one-{number}", "one", "ann", b"step", LOGIN_LIFE)
     assert len(logins) == MAX_LOGINS_OF_SESSION
     for number in range(MAX_LOGINS + 3):
-        await logins.add(f"many-{number}", str(number), b"step", LOGIN_LIFE)
+        await logins.add(f"many-{number}", str(number), "ann", b"step", LOGIN_LIFE)
     assert len(logins) == MAX_LOGINS
+
+
+@pytest.mark.anyio
+async def test_many_logins_by_the_links_of_one_principal_push_out_none_of_others() -> None:
+    logins = MemoryLogins(lambda: NOW)
+    await logins.add("other", "of another", "bob", b"step", LOGIN_LIFE)
+    for number in range(MAX_LOGINS + 3):
+        await logins.add(f"many-{number}", str(number), "ann", b"step", LOGIN_LIFE)
+    assert len(logins) == MAX_LOGINS
+    assert await logins.take("many-0", "0") is None
+    assert await logins.take("other", "of another") == b"step"

@@ -13,9 +13,7 @@ import msgspec
 from mcproxy.cluster.oauth.grants import away
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable
 from mcproxy.sealing import Sealer, Unsealable
-
-MAX_LOGINS: Final = 1000
-"""Logins in progress that were begun at this replica; beyond that, the oldest are forgotten."""
+from mcproxy.upstream.oauth.under_way import crowded_out
 
 _PURPOSE: Final = "oauth login"
 
@@ -32,22 +30,22 @@ class SharedLogins:
     def __init__(self, store: Store, sealer: Sealer) -> None:
         self._store = store
         self._sealer = sealer
-        self._begun: dict[str, None] = {}
-        """The entries of logins that were begun here, oldest first."""
+        self._begun: dict[str, str] = {}
+        """The principals of logins that were begun here, oldest first, by the names of their entries."""
 
-    async def add(self, state: str, session: str, step: bytes, life: float) -> None:
+    async def add(self, state: str, session: str, principal: str, step: bytes, life: float) -> None:
         """Raises StoreFailed, before the visitor was sent to an authorization server."""
         sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode(_Login(state, session, step))).encode()
         name = _name(state)
         try:
-            if len(self._begun) >= MAX_LOGINS:
-                oldest = next(iter(self._begun))
-                await self._store.remove(oldest)
-                del self._begun[oldest]
+            crowded = crowded_out(self._begun)
+            if crowded is not None:
+                await self._store.remove(crowded)
+                self._begun.pop(crowded, None)
             await self._store.put(name, sealed, life)
         except StoreUnavailable as error:
             raise away() from error
-        self._begun[name] = None
+        self._begun[name] = principal
 
     async def take(self, state: str, session: str) -> bytes | None:
         """Raises StoreFailed."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.cluster.oauth.logins import MAX_LOGINS, SharedLogins
+from mcproxy.cluster.oauth.logins import SharedLogins
 from mcproxy.sealing import Sealer
 from mcproxy.upstream.oauth.storage.store import StoreFailed
+from mcproxy.upstream.oauth.under_way import MAX_LOGINS
 from tests.cluster.oauth.test_grants import Interrupted
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +19,7 @@ def logins(store: Interrupted) -> SharedLogins:
 
 async def test_a_login_that_begins_at_one_replica_is_taken_once_at_another_and_in_its_session_alone() -> None:
     store = Interrupted()
-    await logins(store).add("state", "mine", b"sentinel", 60)
+    await logins(store).add("state", "mine", "ann", b"sentinel", 60)
     [name] = await store.names("")
     assert "sentinel" not in repr((name, await store.get(name)))
     assert "state" not in name
@@ -31,15 +32,15 @@ async def test_a_login_that_begins_at_one_replica_is_taken_once_at_another_and_i
 async def test_a_login_is_over_when_its_time_is() -> None:
     now = 0.0
     store = Interrupted(lambda: now)
-    await logins(store).add("state", "mine", b"step", 60)
+    await logins(store).add("state", "mine", "ann", b"step", 60)
     now = 60
     assert await logins(store).take("state", "mine") is None
 
 
 async def test_what_is_not_sealed_by_a_replica_or_under_another_state_is_no_login() -> None:
     store = Interrupted()
-    await logins(store).add("state", "mine", b"step", 60)
-    await logins(store).add("other", "mine", b"step", 60)
+    await logins(store).add("state", "mine", "ann", b"step", 60)
+    await logins(store).add("other", "mine", "ann", b"step", 60)
     first, second = await store.names("")
     held = await store.get(first)
     assert held is not None
@@ -53,17 +54,25 @@ async def test_logins_that_one_replica_began_are_bounded() -> None:
     store = Interrupted()
     it = logins(store)
     for number in range(MAX_LOGINS + 2):
-        await it.add(f"{number}", "mine", b"step", 60)
+        await it.add(f"{number}", "mine", "ann", b"step", 60)
     assert len(await store.names("")) == MAX_LOGINS
     assert await it.take("0", "mine") is None
     assert await it.take("2", "mine") == b"step"
 
 
+async def test_many_logins_by_the_links_of_one_principal_push_out_none_of_others() -> None:
+    it = logins(Interrupted())
+    await it.add("other", "mine", "bob", b"step", 60)
+    for number in range(MAX_LOGINS + 2):
+        await it.add(f"{number}", "mine", "ann", b"step", 60)
+    assert await it.take("other", "mine") == b"step"
+
+
 async def test_no_login_begins_or_ends_while_the_store_is_away() -> None:
     store = Interrupted()
-    await logins(store).add("state", "mine", b"step", 60)
+    await logins(store).add("state", "mine", "ann", b"step", 60)
     store.is_away = True
     with pytest.raises(StoreFailed, match="no login can be made until"):
-        await logins(store).add("another", "mine", b"step", 60)
+        await logins(store).add("another", "mine", "ann", b"step", 60)
     with pytest.raises(StoreFailed, match="no login can be made until"):
         await logins(store).take("state", "mine")
