@@ -133,6 +133,11 @@ class Forwarding:
         """Whether a session that is not open here may be opened from its id alone: no other replica has had it."""
         return not self._doubtful and label_of(session) == self._label
 
+    def is_elsewhere(self, session: str) -> bool:
+        """Whether a session of another replica is not for this one to serve, which may have opened it meanwhile."""
+        home = session_home(session)
+        return home.label not in {"", self._label} and self._session_owner(home) is not None
+
     async def _placed(self, handler: HeadHandler, request: http.Request, head: RequestHead) -> http.Answered:
         body = await whole_body(request, self._read_timeout()) if request.method == "POST" else b""
         home = _home(request, body)
@@ -190,6 +195,10 @@ class Forwarding:
             return member
         if home.label == self._label:
             return self._members.owner(home.key) if self._draining else None
+        return self._session_owner(home)
+
+    def _session_owner(self, home: Home) -> Member | None:
+        """The replica that serves a session of another one: its home, or who takes its place; None for this one."""
         member = self._members.find(home.label)
         return self._members.owner(home.key) if member is None or member.is_leaving else member
 

@@ -41,6 +41,7 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import Refusal, refused
 from mcproxy.http import server as http
+from mcproxy.sealing import label_of
 from mcproxy.settings import ClusterTls, Settings
 from mcproxy.settings.differences import Difference
 from mcproxy.upstream.context import LinkContext
@@ -49,6 +50,9 @@ from mcproxy.upstream.oauth.logins import FindLogins
 
 LINGER: Final = 1.5
 """Heartbeats for which a replica that shuts down still answers others that stay, when its own clients have gone."""
+
+ROUNDS: Final = 3
+"""Heartbeats after a replica came, by which all others know of it and send it what is its own."""
 
 
 class SharedSubscriptions(Protocol):
@@ -101,6 +105,10 @@ class Replica:
         self._address = ""
         self._hops = hops
         self._described: tuple[Settings, Member] | None = None
+        self._moved: set[Session] = set()
+        """Sessions that another replica serves, or may have served: they are left when their calls are over."""
+        self._rounds = 0
+        """How many times more all sessions are looked through for such."""
         self.members = Members(
             store,
             sealer,
@@ -179,6 +187,7 @@ class Replica:
             self._address = cluster.advertise or f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
             await self.members.announce()
             tasks.start_soon(self.members.run)
+            tasks.start_soon(self._keep_moved_away)
             tasks.start_soon(self._records.run, cluster.member_ttl / HEARTBEATS)
             tasks.start_soon(self._events.run)
             tasks.start_soon(self._ledger.run)
@@ -258,11 +267,32 @@ class Replica:
             yield
 
     def _give_back(self, label: str) -> None:
-        """Leaves idle sessions of a replica that is there again, or this one's own, which another may have adopted."""
-        if self._app is not None:
-            self._app.sessions.leave_idle(label)
+        """Leaves the sessions that others serve since a replica came, or while this one, if it is that, was frozen."""
+        self._rounds = ROUNDS
         if label == self._context.sealer.label:
             self._forwarding.doubt()
+            self._moved.update(session for session in self._live_sessions() if label_of(session.id) == label)
+        self._leave_moved()
+
+    def _leave_moved(self) -> None:
+        if self._app is None:
+            return
+        if self._rounds:
+            self._rounds -= 1
+            self._moved.update(
+                session for session in self._live_sessions() if self._forwarding.is_elsewhere(session.id)
+            )
+        self._moved = {session for session in self._moved if not self._app.sessions.leave_idle(session)}
+
+    def _live_sessions(self) -> Sequence[Session]:
+        return [] if self._app is None else self._app.sessions.live()
+
+    async def _keep_moved_away(self) -> None:
+        """Leaves sessions that others serve once their calls are over, and those that replicas sent here which did not
+        know yet."""
+        while True:
+            await anyio.sleep(self._settings().cluster.member_ttl / HEARTBEATS)
+            self._leave_moved()
 
     def _lose(self, member: Member) -> None:
         """Breaks the connections to a replica that is gone, and takes over what was placed there."""

@@ -276,6 +276,43 @@ async def test_r71_a_session_whose_replica_was_killed_goes_on_at_another_with_it
             assert await updates(stream, 1) == ["up+shared:memo"]
 
 
+async def test_r71_sessions_of_a_replica_that_was_killed_move_with_their_streams_to_one_that_comes(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    upstreams = {"up": {"url": upstream.url}}
+    async with (
+        cluster(tmp_path, upstreams, redis_server.url, size=2, ends_well=False) as two,
+        aiohttp.ClientSession() as http,
+    ):
+        # Rendezvous hashing has some of them move, and others stay.
+        clients = [Sessions(http, two) for _ in range(8)]
+        for client in clients:
+            await client.open(0)
+        two.replicas[0].process.kill()
+        await two.replicas[0].process.wait()
+        settings = replica_settings(upstreams, redis_server.url)
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(client.listen(1)) for client in clients]
+            late = await stack.enter_async_context(replica(tmp_path / "late", settings, ends_well=False))
+            async with anyio.create_task_group() as tasks:
+                for client, stream in zip(clients, streams, strict=True):
+                    client.urls.append(f"{late.url}/mcp")
+                    assert "result" in await client.ask(2, "resources/subscribe", {"uri": "up+shared:memo"})
+                    tasks.start_soon(hears_update, client, stream)
+                upstream.change("after")
+
+
+async def hears_update(client: Sessions, stream: aiohttp.ClientResponse) -> None:
+    """Returns when a client is told of a change; it listens again, at the same replica, if its stream ends."""
+    with anyio.fail_after(GUARD):
+        while b"resources/updated" not in (line := await stream.content.readline()):
+            if not line:
+                async with client.listen(1) as again:
+                    return await hears_update(client, again)
+        return None
+
+
 async def test_a_session_that_was_ended_stays_ended_when_its_replica_is_killed(three: Cluster) -> None:
     async with aiohttp.ClientSession() as http:
         client = Sessions(http, three)

@@ -37,7 +37,6 @@ from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, object_or_empty
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, DISCOVER, METHODS, Kind
-from mcproxy.sealing import label_of
 from mcproxy.settings import LimitSettings
 
 SWEEPS: Final = 4
@@ -206,11 +205,17 @@ class SessionStore:
         yield from self._live.items()
         yield from dict.fromkeys(self._ended).items()
 
-    def leave_idle(self, label: str) -> None:
-        """Leaves the sessions without a call in flight that the process with this label opened."""
-        for session in list(self._live.values()):
-            if not session.calls and label_of(session.id) == label:
-                self.leave(session)
+    def live(self) -> list[Session]:
+        """All live sessions."""
+        return list(self._live.values())
+
+    def leave_idle(self, session: Session) -> bool:
+        """Leaves a session unless a call of it is in flight; returns whether it lives no more."""
+        if self._live.get(session.caller.session or "") is not session:
+            return True
+        if not session.calls:
+            self.leave(session)
+        return not session.calls
 
     def expire(self) -> None:
         """Ends sessions that were unused for `session_idle`. Their ids stay good: a later request opens them again.

@@ -169,6 +169,20 @@ async def test_r56_an_ended_session_stays_so_however_many_unseen_ones_come_and_g
             s.find(ended.id)
 
 
+async def test_a_session_is_left_idle_once_its_calls_are_over_and_its_id_opens_it_again() -> None:
+    async with store() as s:
+        session = s.open()
+        session.begin(1, anyio.CancelScope())
+        assert not s.sessions.leave_idle(session)
+        assert s.sessions.live() == [session]
+        session.finish(1)
+        assert s.sessions.leave_idle(session)
+        again = s.find(session.id)
+        assert again is not session
+        assert s.sessions.leave_idle(session), "it is gone, and the one that took its place stays"
+        assert s.sessions.live() == [again]
+
+
 async def test_ids_have_a_lifetime() -> None:
     async with store(session_lifetime=100) as s:
         session = s.open()
