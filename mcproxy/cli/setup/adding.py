@@ -177,7 +177,18 @@ def _server(target: Sequence[str], env: Sequence[str], headers: Sequence[str]) -
         return {"url": command, **_pairs("headers", headers, ":", "--header")}
     if headers:
         raise typer.BadParameter("is for a URL; a command takes --env", param_hint="--header")
-    return {"command": command, **({"args": arguments} if arguments else {}), **_pairs("env", env, "=", "--env")}
+    files = [*arguments, *([command] if os.sep in command else [])]  # another command is looked for on the PATH
+    return {
+        "command": command,
+        **({"args": arguments} if arguments else {}),
+        **({"cwd": str(Path.cwd())} if any(map(_is_found_here, files)) else {}),
+        **_pairs("env", env, "=", "--env"),
+    }
+
+
+def _is_found_here(word: str) -> bool:
+    """Whether a word of a command names a file or folder relative to this folder: hosts start the gateway elsewhere."""
+    return not os.path.isabs(word) and os.path.exists(word)
 
 
 def _pairs(key: str, texts: Sequence[str], between: str, option: str) -> dict[str, object]:

@@ -70,6 +70,14 @@ def test_an_option_within_the_servers_command_is_refused_and_told_of_dashes(
     assert config.read_text() == TEXT
 
 
+def test_a_command_that_names_a_file_here_is_run_here_wherever_the_gateway_is_started(config: Path) -> None:
+    (config.parent / "server.py").write_text("")
+    assert code("add", "here", "--yes", "--no-connect", "--", "python3", "server.py") == 0
+    assert code("add", "anywhere", "--yes", "--no-connect", "--", "python3", str(config.parent / "server.py")) == 0
+    _, here, anywhere = load(config, {}).upstreams
+    assert (here.cwd, anywhere.cwd) == (str(config.parent), None)
+
+
 def test_options_before_and_behind_the_whole_command_are_of_add(config: Path) -> None:
     assert code("add", "--no-connect", "new", "--env", "A=b", "python3", "server.py", "--yes") == 0
     assert load(config, {}).upstreams[1].args == ("server.py",)
