@@ -52,6 +52,8 @@ class Member(msgspec.Struct, frozen=True):
     """A digest of its settings, without those that may differ between replicas."""
     lock: str
     """A digest of the approved definitions (`access.pins`)."""
+    placed: tuple[str, ...] = ()
+    """The upstreams that it would run for all replicas (`placement`)."""
     is_leaving: bool = False
     """Whether it shuts down: it ends what runs there, and accepts nothing new."""
 
@@ -135,10 +137,14 @@ class Members:
         member = self._known.get(label)
         return None if label in self._unreachable else member
 
-    def owner(self, key: str) -> Member | None:
-        """The replica that takes a key without a home; None for this one, or if there is no other."""
+    def owner(self, key: str, placed: str = "") -> Member | None:
+        """The replica that takes a key without a home; None for this one, or if there is no other.
+
+        With `placed`, one of those that would run this upstream: replicas differ during a rollout.
+        """
         own = self.own
-        others = {label: member for label in self._known if (member := self.find(label)) and not member.is_leaving}
+        found = {label: member for label in self._known if (member := self.find(label)) and not member.is_leaving}
+        others = {label: member for label, member in found.items() if not placed or placed in member.placed}
         others.pop(own.label, None)
         candidates = others.keys() if self._leaving else {*others, own.label}
         return others.get(chosen(key, candidates)) if candidates else None

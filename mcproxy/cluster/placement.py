@@ -81,7 +81,7 @@ class PlacingMembers(Protocol):
     def own(self) -> Member:
         """As `Members.own`."""
 
-    def owner(self, key: str) -> Member | None:
+    def owner(self, key: str, placed: str = "") -> Member | None:
         """As `Members.owner`."""
 
     def lose(self, label: str) -> None:
@@ -197,13 +197,13 @@ class Placement:
             await anyio.sleep(self._settings().cluster.member_ttl / HEARTBEATS)
 
     def _owner(self, name: str) -> Member:
-        return self._members.owner(f"upstream {name}") or self._members.own
+        return self._members.owner(f"upstream {name}", name) or self._members.own
 
     def _owned(self) -> Settings:
         """The settings of the gateway that serves what this replica owns; nothing before it knows who is there."""
         settings, own = self._settings(), self._members.own.label
-        placed = [spec for spec in settings.upstreams if spec.enabled and _is_placed(spec)]
-        owned = [spec for spec in placed if self._members.are_known and self._owner(spec.name).label == own]
+        runs_any = self._members.are_known
+        owned = [spec for spec in placed_upstreams(settings) if runs_any and self._owner(spec.name).label == own]
         return Settings(proxy=_for_replicas(settings.proxy, owned), access=Access(), upstreams=tuple(map(_bare, owned)))
 
     def _caller(self, context: LinkContext) -> str:
@@ -337,6 +337,11 @@ class OwnerConnections:
         except Lost as error:
             self.on_moved()
             raise ConnectionBroken("the replica that ran it ended before it answered") from error
+
+
+def placed_upstreams(settings: Settings) -> list[UpstreamSettings]:
+    """The upstreams of which one replica runs the child for all."""
+    return [spec for spec in settings.upstreams if spec.enabled and _is_placed(spec)]
 
 
 def _is_placed(spec: UpstreamSettings) -> bool:

@@ -31,7 +31,7 @@ from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import HEARTBEATS, Member, Members, disagreements
 from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION
 from mcproxy.cluster.oauth.shared import SharedOAuth
-from mcproxy.cluster.placement import Placement, RunGateway
+from mcproxy.cluster.placement import Placement, RunGateway, placed_upstreams
 from mcproxy.cluster.records import SessionRecords
 from mcproxy.cluster.store.protocol import Store
 from mcproxy.downstream.front.app import HttpApp
@@ -225,8 +225,9 @@ class Replica:
         if self._described is None or self._described[0] is not settings:
             own = settings.model_dump_json(exclude={"cluster": True, "admin": True, "proxy": {"host", "port"}})
             lock = repr(settings.access.pins.lock)
-            member = Member(self._context.sealer.label, self._address, __version__, _digest(own), _digest(lock))
-            self._described = settings, member
+            placed = tuple(spec.name for spec in placed_upstreams(settings))
+            label, digests = self._context.sealer.label, (_digest(own), _digest(lock))
+            self._described = settings, Member(label, self._address, __version__, *digests, placed)
         return self._described[1]
 
     async def _serve(self, request: http.Request, envelope: HopEnvelope) -> http.Answered:

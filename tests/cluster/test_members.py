@@ -58,8 +58,10 @@ class Replicas:
         """Ends the wait for those that do not answer."""
         self.silence.set()
 
-    def add(self, label: str, secret: bytes = b"secret", configuration: str = "same") -> Members:
-        member = Member(label, f"http://{label}", "1", configuration, "lock")
+    def add(
+        self, label: str, secret: bytes = b"secret", configuration: str = "same", placed: tuple[str, ...] = ()
+    ) -> Members:
+        member = Member(label, f"http://{label}", "1", configuration, "lock", placed)
         sealer = Sealer(secret, label=label)
         heard = self.returned.append, self.gone.append
         return Members(self.store, sealer, lambda: member, 5, self.metrics, *heard, self.answers, self.clock)
@@ -176,6 +178,16 @@ async def test_a_member_that_is_leaving_is_gone_when_it_withdraws_and_takes_noth
     await b.withdraw()
     await a.announce()
     assert a.find("b") is None
+
+
+async def test_an_upstream_of_all_replicas_is_run_by_one_that_has_it(replicas: Replicas) -> None:
+    a, b, c = replicas.add("a"), replicas.add("b", placed=("up",)), replicas.add("c", placed=("up", "more"))
+    for each in (a, b, c, a, b):
+        await each.announce()
+    owners = [[(each.owner(f"{key}", "up") or each.own).label for key in range(50)] for each in (b, c)]
+    assert owners[0] == owners[1]
+    assert set(owners[0]) == {"b", "c"}
+    assert all(c.owner(f"{key}", "more") is None for key in range(50))
 
 
 async def test_a_member_that_has_just_come_is_found_when_it_is_looked_for(replicas: Replicas) -> None:

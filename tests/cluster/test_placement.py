@@ -25,7 +25,7 @@ from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.supervisor import Supervisor
 from tests.cluster.conftest import RedisServer
-from tests.cluster.replicas import Cluster, cluster
+from tests.cluster.replicas import Cluster, cluster, knows, replica, replica_settings
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.fakes.servers import sdk, shared_child
 from tests.processes import descendants
@@ -156,6 +156,22 @@ async def test_a_replica_that_shuts_down_hands_its_child_over_and_no_call_of_oth
             assert {await pid(client) for client in others} == set(starts(tmp_path)[-1:])
 
 
+async def test_a_child_runs_at_a_replica_that_has_it_where_replicas_differ_as_during_a_rollout(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    # Rendezvous hashing over both would give some of them to the other.
+    upstreams = {f"up{number}": child(tmp_path) for number in range(6)}
+    settings = {"member_ttl": 2}
+    async with (
+        replica(tmp_path / "old", replica_settings({}, redis_server.url, settings)) as old,
+        replica(tmp_path / "new", replica_settings(upstreams, redis_server.url, settings)) as new,
+    ):
+        await knows(old, 1)
+        assert len(descendants(new.process.pid)) > len(upstreams)
+        assert descendants(old.process.pid) == []
+
+
 async def test_r74_without_a_cluster_a_child_of_one_placement_runs_as_any_other(tmp_path: Path) -> None:
     async with gateway(tmp_path, configuration({"up": child(tmp_path)})) as alone, clients([alone]) as (client,):
         assert int(await pid(client)) in descendants(alone.process.pid)
@@ -208,7 +224,7 @@ class OneOwner:
         self._member = member
         self.own = Member("a", "", "", "", "")
 
-    def owner(self, key: str) -> Member | None:
+    def owner(self, key: str, placed: str = "") -> Member | None:
         return self._member
 
     def lose(self, label: str) -> None:
