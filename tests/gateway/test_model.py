@@ -51,6 +51,7 @@ MANY = 5
 READ = "resources/read"
 DOWN = Failed(ErrorObject(INTERNAL_ERROR, "the link is down"), Party.UPSTREAM, Reason.UNAVAILABLE)
 REFUSED = Failed(ErrorObject(INTERNAL_ERROR, "not now"), Party.UPSTREAM)
+LATE = Failed(ErrorObject(INTERNAL_ERROR, "no answer in time"), Party.UPSTREAM, Reason.TIMEOUT)
 IDENTITY = ServerIdentity(Era.HANDSHAKE, LATEST_HANDSHAKE, {"resources": raw({"subscribe": True})})
 SHORT, LONG = 1, 1000
 """Seconds, less and more than a result is good for."""
@@ -362,6 +363,20 @@ class GatewayMachine(RuleBasedStateMachine):
             asked.outcome = REFUSED
         self.answer(refused)
 
+    @precondition(lambda self: self.archive.asked)
+    @rule(carried_out=st.booleans())
+    def the_server_is_too_late(self, carried_out: bool) -> None:
+        """The gateway waits no longer for requests that the server carries out, or does not.
+
+        But for the end of a subscription, which is not asked for again: what the server tells then is for nobody.
+        """
+        late = [asked for asked in self.archive.asked if asked.outcome is None and asked.call.method != UNSUBSCRIBE]
+        for asked in late:
+            if carried_out:
+                self.archive.take_up(asked)
+            asked.outcome = LATE
+        self.answer(late)
+
     def answer(self, those: list[Asked]) -> None:
         async def let_go() -> None:
             for asked in those:
@@ -502,7 +517,7 @@ class GatewayMachine(RuleBasedStateMachine):
     def check(self, pending: Pending, outcome: Outcome | None) -> None:
         person, uri = pending.person, pending.uri
         if not isinstance(outcome, Complete):
-            assert outcome in (DOWN, REFUSED)
+            assert outcome in (DOWN, REFUSED, LATE)
             person.due.add(uri)
         elif pending.method == SUBSCRIBE:
             person.watches.add(uri)

@@ -351,8 +351,9 @@ class ResourceSubscriptions(Component):
 
     def _refused(self, key: ResourceKey, subscription: UpstreamSubscription, refusal: Failed) -> None:
         """Passes the refusal to new watchers, which leave; for earlier watchers, the request is tried again."""
-        self._happened(key, SubscriptionEvent.REFUSED)
-        if subscription.state is not SubscriptionState.REFUSED:
+        late = refusal.reason is Reason.TIMEOUT
+        self._happened(key, SubscriptionEvent.UNANSWERED if late else SubscriptionEvent.REFUSED)
+        if subscription.state not in (SubscriptionState.REFUSED, SubscriptionState.UNSURE):
             return
         subscription.refusal = refusal
         subscription.failures += 1

@@ -21,7 +21,9 @@ class SubscriptionState(Enum):
     ASKED = "the upstream was asked, and has not answered"
     MADE = "the upstream agreed, and reports updates"
     DOUBTFUL = "the upstream agreed, may have dropped it since, and is to be asked again"
+    RENEWING = "the upstream is being asked again, and may report updates already"
     REFUSED = "the upstream refused, and is asked again after a pause"
+    UNSURE = "the upstream may report updates though it refused or did not answer; it is asked again after a pause"
     LEFT_CONNECTING = "the last client left while the request that makes the link was under way"
     LEFT_ASKED = "the last client left while the upstream was being asked"
     UNWANTED = "the last client left, and the upstream is to be told"
@@ -34,7 +36,8 @@ class SubscriptionEvent(Enum):
     SENT = "the upstream is asked over a link that is up"
     SENT_UNCONNECTED = "the upstream is asked, and the request makes the link"
     AGREED = "the upstream agreed"
-    REFUSED = "the upstream refused, or did not answer in time"
+    REFUSED = "the upstream refused"
+    UNANSWERED = "the upstream did not answer in time"
     LINK_UP = "the link came up"
     LINK_LOST = "the link was lost"
     CHANNEL_RESTORED = "the push channel is there again after a gap"
@@ -50,6 +53,7 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
         _E.SENT_UNCONNECTED: _S.CONNECTING,
         _E.AGREED: _S.WANTED,  # the answer of a link that is gone since
         _E.REFUSED: _S.WANTED,
+        _E.UNANSWERED: _S.WANTED,
         _E.LINK_UP: _S.WANTED,
         _E.LINK_LOST: _S.WANTED,
         _E.CHANNEL_RESTORED: _S.WANTED,
@@ -58,6 +62,7 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
     _S.CONNECTING: {
         _E.AGREED: _S.WANTED,
         _E.REFUSED: _S.WANTED,  # no link; its owner's next call makes one
+        _E.UNANSWERED: _S.WANTED,
         _E.LINK_UP: _S.ASKED,
         _E.LINK_LOST: _S.WANTED,
         _E.CHANNEL_RESTORED: _S.CONNECTING,
@@ -66,6 +71,7 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
     _S.ASKED: {
         _E.AGREED: _S.MADE,
         _E.REFUSED: _S.REFUSED,
+        _E.UNANSWERED: _S.UNSURE,
         _E.LINK_UP: _S.WANTED,
         _E.LINK_LOST: _S.WANTED,
         _E.CHANNEL_RESTORED: _S.ASKED,
@@ -78,11 +84,20 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
         _E.LEFT: _S.UNWANTED,
     },
     _S.DOUBTFUL: {
-        _E.SENT: _S.ASKED,
+        _E.SENT: _S.RENEWING,
         _E.LINK_UP: _S.WANTED,
         _E.LINK_LOST: _S.WANTED,
         _E.CHANNEL_RESTORED: _S.DOUBTFUL,
         _E.LEFT: _S.UNWANTED,
+    },
+    _S.RENEWING: {
+        _E.AGREED: _S.MADE,
+        _E.REFUSED: _S.UNSURE,
+        _E.UNANSWERED: _S.UNSURE,
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.RENEWING,
+        _E.LEFT: _S.LEFT_ASKED,
     },
     _S.REFUSED: {
         _E.SENT: _S.ASKED,
@@ -91,9 +106,17 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
         _E.CHANNEL_RESTORED: _S.WANTED,
         _E.LEFT: _S.ENDED,
     },
+    _S.UNSURE: {
+        _E.SENT: _S.RENEWING,
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.DOUBTFUL,
+        _E.LEFT: _S.UNWANTED,
+    },
     _S.LEFT_CONNECTING: {
         _E.AGREED: _S.ENDED,
         _E.REFUSED: _S.ENDED,
+        _E.UNANSWERED: _S.ENDED,
         _E.LINK_UP: _S.LEFT_ASKED,
         _E.LINK_LOST: _S.ENDED,
         _E.CHANNEL_RESTORED: _S.LEFT_CONNECTING,
@@ -101,11 +124,12 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
     },
     _S.LEFT_ASKED: {
         _E.AGREED: _S.UNWANTED,
-        _E.REFUSED: _S.ENDED,
+        _E.REFUSED: _S.UNWANTED,  # it may have agreed before
+        _E.UNANSWERED: _S.UNWANTED,
         _E.LINK_UP: _S.ENDED,
         _E.LINK_LOST: _S.ENDED,
         _E.CHANNEL_RESTORED: _S.LEFT_ASKED,
-        _E.WATCHED: _S.ASKED,
+        _E.WATCHED: _S.RENEWING,
     },
     _S.UNWANTED: {
         _E.LINK_UP: _S.ENDED,
@@ -119,7 +143,9 @@ TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, Subscri
 TO_ASK: Final = frozenset(state for state, row in TRANSITIONS.items() if SubscriptionEvent.SENT in row)
 """States in which a request to the upstream is due."""
 
-HELD: Final = frozenset({SubscriptionState.MADE, SubscriptionState.DOUBTFUL, SubscriptionState.UNWANTED})
+HELD: Final = frozenset(
+    {SubscriptionState.MADE, SubscriptionState.DOUBTFUL, SubscriptionState.RENEWING, SubscriptionState.UNWANTED}
+)
 """States in which the upstream is assumed to report updates."""
 
 

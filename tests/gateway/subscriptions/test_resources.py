@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ResourceUpdated
+from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import PushChannel, Retired
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.subscriptions.watchers import Watchers
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from tests.depth import examples
 from tests.fakes.upstream import (
@@ -263,6 +264,29 @@ async def test_what_an_upstream_no_longer_reports_when_it_is_heard_again_is_refu
         h["a"].answers[SUBSCRIBE] = lambda call: failed("no longer")
         h["a"].announce(PushChannel.RESTORED)
         assert error(await subscribe(h, h.listener())).message == "no longer"
+
+
+async def test_r20_what_an_upstream_refused_to_renew_is_withdrawn_all_the_same_when_the_last_client_leaves() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h["a"].answers[SUBSCRIBE] = lambda call: failed("not now")
+        h["a"].announce(PushChannel.RESTORED)
+        await h["a"].called(SUBSCRIBE, 2)
+        await quiet()
+        await unsubscribe(h, listener)
+        assert h["a"].count(UNSUBSCRIBE) == 1
+
+
+async def test_r20_a_subscription_that_was_not_answered_in_time_is_withdrawn_since_it_may_have_been_made() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        h["a"].answers[SUBSCRIBE] = lambda call: Failed(
+            ErrorObject(INTERNAL_ERROR, "no answer in time"), Party.UPSTREAM, Reason.TIMEOUT
+        )
+        assert error(await subscribe(h, h.listener())).message == "no answer in time"
+        await h["a"].called(UNSUBSCRIBE)
 
 
 async def test_r21_no_update_is_told_on_the_first_connect() -> None:

@@ -9,10 +9,12 @@ import anyio
 import pytest
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, UpstreamChanged
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.subscriptions.subscription import TRANSITIONS, SubscriptionEvent, SubscriptionState
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 from tests.fakes.upstream import FakeUpstream, Gate, House, complete, failed, house, quiet
 
@@ -84,7 +86,7 @@ class Driven:
     async def sent(self) -> None:
         """Lets the gateway send what is due; no answer comes."""
         self.up.door.shut()
-        if self.state is S.REFUSED:
+        if self.state in (S.REFUSED, S.UNSURE):
             await quiet()
             self.h.sleeper.wake()
         await quiet()
@@ -96,6 +98,11 @@ class Driven:
 
     async def refused(self) -> None:
         self.up.answer = failed("no")
+        self.up.door.open()
+        await self.moved()
+
+    async def unanswered(self) -> None:
+        self.up.answer = Failed(ErrorObject(INTERNAL_ERROR, "no answer"), Party.UPSTREAM, Reason.TIMEOUT)
         self.up.door.open()
         await self.moved()
 
@@ -113,6 +120,7 @@ class Driven:
             E.SENT_UNCONNECTED: self.sent,
             E.AGREED: self.agreed,
             E.REFUSED: self.refused,
+            E.UNANSWERED: self.unanswered,
             E.LINK_UP: self.link_up,
             E.LINK_LOST: self.link_lost,
             E.CHANNEL_RESTORED: self.channel_restored,
@@ -136,7 +144,9 @@ WAYS_TO: dict[SubscriptionState, tuple[SubscriptionEvent, ...]] = {
     S.ASKED: ASKED,
     S.MADE: MADE,
     S.DOUBTFUL: (*MADE, E.CHANNEL_RESTORED),
-    S.REFUSED: (*MADE, E.CHANNEL_RESTORED, E.SENT, E.REFUSED),
+    S.RENEWING: (*MADE, E.CHANNEL_RESTORED, E.SENT),
+    S.REFUSED: (*ASKED, E.REFUSED),
+    S.UNSURE: (*MADE, E.CHANNEL_RESTORED, E.SENT, E.REFUSED),
     S.LEFT_CONNECTING: (E.WATCHED, E.SENT_UNCONNECTED, E.LEFT),
     S.LEFT_ASKED: (*ASKED, E.LEFT),
     S.UNWANTED: (*MADE, E.LEFT),
@@ -151,7 +161,7 @@ def ways() -> list[tuple[SubscriptionState, SubscriptionEvent, tuple[Subscriptio
     for state, row in TRANSITIONS.items():
         for event in row:
             way = WAYS_TO[state]
-            if state is S.WANTED and event in (E.AGREED, E.REFUSED):
+            if state is S.WANTED and event in (E.AGREED, E.REFUSED, E.UNANSWERED):
                 way = ANSWERED_LATE
             if state is S.WANTED and event is E.SENT:
                 way = (E.WATCHED, E.LINK_UP)
