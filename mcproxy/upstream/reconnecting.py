@@ -274,7 +274,10 @@ class ReconnectingLink:
                         self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
                 finally:
                     self._link = None
-        return None if connected else f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
+        if connected:
+            return None
+        missing = f"answer to {self.context.awaited}" if self.context.awaited else "connection"
+        return f"no {missing} after {timeout:g} s (timeouts.connect)"
 
     async def _serve_while_used(self, link: UsedLink) -> None:
         """Returns once the connection has ended, or was idle for long enough."""

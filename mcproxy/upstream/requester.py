@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shlex
 import socket
 import ssl
@@ -50,6 +51,10 @@ TRANSIENT: Final = frozenset({408, 425, 429})
 """Statuses that refuse a request for now: the same request may succeed later."""
 PREFIX_BYTES: Final = 16 * 1024
 QUOTED_CHARS: Final = 300
+ELSEWHERE: Final = frozenset({404, 405, 501})
+"""Statuses of a web server that has something else at a URL, or nothing."""
+_TAG: Final = re.compile(r"<(?:style|script)\b[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
+"""A tag of HTML, with what no person reads behind it."""
 PREFIX_TIMEOUT: Final = 5.0
 MAX_REDIRECTS: Final = 3
 AUTHORIZATIONS: Final = 3
@@ -325,12 +330,16 @@ class Requester:
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
         """The error for a response that is not MCP: its status and a short redacted quotation."""
-        text = " ".join(self._context.redact(quotable(body)).split())[:QUOTED_CHARS]
+        is_page = response.content_type == "text/html"
+        text = self._context.redact(quotable(body))
+        text = " ".join((_TAG.sub(" ", text) if is_page else text).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if response.status in AUTHENTICATION:
             sentence += f": {self._remedy(response)}"
         elif response.ok:
             sentence = f"it answered with {response.content_type!r}, neither JSON nor an event stream"
+        elif is_page and response.status in ELSEWHERE:
+            sentence += ": a web page, and no MCP endpoint; correct the path of `url`"
         return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
 
     def _remedy(self, response: UpstreamResponse) -> str:
@@ -429,6 +438,8 @@ def _connect_failure(error: ConnectFailed) -> str:
             return f"it does not speak TLS as we do: {failed.reason or failed}"
         case socket.gaierror() as failed:
             return f"its name is not known: {failed.strerror}"
+        case ConnectionRefusedError(errno=int(number)):
+            return f"{os.strerror(number)}: nothing listens there"
         case OSError(errno=int(number)):
             return os.strerror(number)
         case reason:

@@ -56,7 +56,7 @@ async def complaint(url: str) -> str:
 
 async def test_r46_a_refused_connection_is_told_once_and_in_our_words() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    assert await complaint(f"{url}/mcp") == f"no connection to {url}: Connection refused"
+    assert await complaint(f"{url}/mcp") == f"no connection to {url}: Connection refused: nothing listens there"
 
 
 async def test_r46_a_server_without_tls_is_told_as_that() -> None:

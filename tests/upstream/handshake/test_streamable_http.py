@@ -468,7 +468,12 @@ async def test_r43_a_get_turned_from_a_post_is_not_followed() -> None:
     ("response", "parts"),
     [
         ((500, "text/plain", b"it broke badly"), ["HTTP 500", "it broke badly"]),
-        ((200, "text/html", b"<h1>Welcome</h1>"), ["text/html", "Welcome"]),
+        ((200, "text/html", b"<h1>Welcome</h1>"), ["text/html", "stream: Welcome"]),
+        (
+            (501, "text/html", b"<title>No</title><style>b {}</style><b>POST"),
+            ["HTTP 501", "no MCP endpoint", ": No POST"],
+        ),
+        ((502, "text/html", b"<h1>Bad Gateway</h1>"), ["HTTP 502 Bad Gateway: Bad Gateway"]),
         ((401, "text/plain", b"who are you, Bearer sentinel-42?"), ["HTTP 401", "credentials", "[redacted]"]),
         ((403, "application/json", b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"no"}}'), ["HTTP 403"]),
         ((200, "application/json", b"{not json"), ["malformed"]),
