@@ -96,8 +96,11 @@ def _release_stdio() -> None:
 
 def _watch(child: int, lifeline: int, wakeup: int) -> int:
     """Returns the command's wait status; that of SIGKILL once the lifeline closes."""
+    poll = select.poll()  # select() takes no descriptor above 1023, and a busy gateway's lifeline has one
+    poll.register(lifeline, select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
     while True:
-        ready, _, _ = select.select([lifeline, wakeup], [], [])
+        ready = [descriptor for descriptor, _ in poll.poll()]
         if lifeline in ready:
             return signal.SIGKILL
         if signal.SIGTERM in os.read(wakeup, 4096):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -174,6 +176,20 @@ def test_r13_a_child_inherits_nothing_but_its_stdio() -> None:
     assert ran.stdout.split() == [b"0", b"1", b"2"]
     for descriptor in (held, lifeline, leaked, other_end):
         os.close(descriptor)
+
+
+def test_r1_a_child_starts_however_many_files_the_gateway_has_open() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    held, lifeline = os.pipe()
+    # As many connections would have it: above what select() takes.
+    high = fcntl.fcntl(held, fcntl.F_DUPFD, 1500)
+    command = [sys.executable, "-I", "-S", str(REAPER), str(high), "64", "echo", "started"]
+    ran = subprocess.run(command, pass_fds=(high,), stdout=subprocess.PIPE)
+    for descriptor in (held, high, lifeline):
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (ran.stdout, ran.returncode) == (b"started\n", 0)
 
 
 async def test_r13_an_epitaph_quotes_the_last_child_alone() -> None:
