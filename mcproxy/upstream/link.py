@@ -109,13 +109,17 @@ Connect = Callable[[LinkContext], AbstractAsyncContextManager[Link]]
 """Makes a link whose handshake is done. Entering raises Unreachable or Rejected."""
 
 
+Receive = Callable[[bytes], Awaitable[None] | None]
+"""Takes a message as bytes. Of a batch (2025-03-26), which may be long, it returns what is to be awaited meanwhile."""
+
+
 class Duplex(Protocol):
     """A connection on which all messages of an upstream arrive in one stream: a child's stdio, HTTP+SSE."""
 
     async def send(self, message: Message) -> None:
         """Raises NotAccepted, PeerGone or Rejected."""
 
-    async def read(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Receive) -> str:
         """Passes each message as bytes to `receive` until the stream ends; returns how it ended."""
 
 

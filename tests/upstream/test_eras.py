@@ -22,6 +22,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import over_pipe
 from mcproxy.upstream.context import DOUBTFUL_AFTER, EraHints, LinkContext
+from mcproxy.upstream.link import Receive
 from tests.ports import free_port
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, Running, answering, request, running, tool, value
@@ -223,6 +224,6 @@ class SilentPipe:
         assert isinstance(message, Request)
         self.sent.append(message.method)
 
-    async def read(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Receive) -> str:
         await anyio.sleep_forever()
         raise AssertionError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
@@ -25,7 +25,7 @@ from mcproxy.upstream.child.command import environment, locate, start
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import BOM, Duplex, NotAccepted, task_group
+from mcproxy.upstream.link import BOM, Duplex, NotAccepted, Receive, task_group
 from mcproxy.upstream.stderr_tail import LineRateLimit
 
 log = structlog.get_logger()
@@ -133,7 +133,7 @@ class _Child:
             await self._stdout_ended.wait()
         self._reading.cancel()
 
-    async def read(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Receive) -> str:
         try:
             with self._reading:
                 await self._read(receive)
@@ -143,26 +143,29 @@ class _Child:
             self._stdout_ended.set()
         return self._end_reason or await self._exit_reason()
 
-    async def _read(self, receive: Callable[[bytes], None]) -> None:
+    async def _read(self, receive: Receive) -> None:
         decoder = LineDecoder(self._context.spec.max_message_bytes)
         async for chunk in self._stdout:
             for count, line in enumerate(decoder.feed(chunk), 1):
-                self._take(line, receive)
+                taken = self._take(line, receive)
+                if taken is not None:
+                    await taken
                 if count % LINES_PER_TURN == 0:
                     await anyio.lowlevel.checkpoint()
 
-    def _take(self, line: bytes, receive: Callable[[bytes], None]) -> None:
-        """Takes a line.
+    def _take(self, line: bytes, receive: Receive) -> Awaitable[None] | None:
+        """Takes a line, as `Receive` does a message.
 
         Banners and log lines are told from messages by their first character, as there may be many (R16).
         """
         line = line.strip()
         if line.startswith((b"{", b"[")):
-            receive(line)
-        elif line.startswith(_AFTER_BOM):
-            receive(line.removeprefix(BOM))
-        elif line:
+            return receive(line)
+        if line.startswith(_AFTER_BOM):
+            return receive(line.removeprefix(BOM))
+        if line:
             self._context.note_stray_output(line)
+        return None
 
     async def _exit_reason(self) -> str:
         with anyio.move_on_after(EXIT_GRACE):

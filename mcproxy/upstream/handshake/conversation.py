@@ -6,7 +6,7 @@ Sends calls, and takes the server's responses, notifications and requests. Opens
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, assert_never
@@ -97,6 +97,9 @@ SHARED_CAPABILITIES: Final[Params] = {
 
 
 _TASK: Final = Subject.TASK
+
+MESSAGES_PER_TURN: Final = 10
+"""Messages of a batch that are taken before other tasks get a turn."""
 
 
 @asynccontextmanager
@@ -272,12 +275,23 @@ class HandshakeConversation:
         """Ends the wait for one answer, without a `notifications/cancelled`."""
         self._requests.fail(id, error)
 
-    def receive(self, data: bytes, cause: RequestId | None = None) -> None:
-        """Takes a message as bytes. `cause` is the request on whose own response stream it came."""
+    def receive(self, data: bytes, cause: RequestId | None = None) -> Awaitable[None] | None:
+        """Takes a message as bytes (a `link.Receive`). `cause` is the request on whose own response stream it came."""
         if self._is_lost or not data or data.isspace():
-            return
-        for message in messages(data, cause):
-            self.take(message, cause)
+            return None
+        found = messages(data, cause)
+        if len(found) > 1:
+            return self.take_batch(found, cause)
+        self.take(found[0], cause)
+        return None
+
+    async def take_batch(self, found: Sequence[Message | InvalidMessage], cause: RequestId | None) -> None:
+        """Takes the messages of a batch, a few at a time: each may be one that hundreds of clients are told of."""
+        for count, message in enumerate(found, 1):
+            if not self._is_lost:
+                self.take(message, cause)
+            if count % MESSAGES_PER_TURN == 0:
+                await anyio.lowlevel.checkpoint()
 
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
         """As `receive`, for a message that was parsed already, or could not be."""

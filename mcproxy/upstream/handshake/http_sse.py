@@ -5,7 +5,7 @@ The stream is the connection: when it ends, so does the link. A `Duplex` for the
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing
 
 from yarl import URL
@@ -16,7 +16,7 @@ from mcproxy.protocol.jsonrpc import Message, Request, encode
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.conversation import has_answer, messages
-from mcproxy.upstream.link import Duplex, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.link import Duplex, NotAccepted, Receive, Rejected, Unreachable
 from mcproxy.upstream.requester import (
     EVENTS,
     JSON,
@@ -75,7 +75,7 @@ class _SseDuplex:
         self._events = events
         self._endpoint = endpoint
         self._limit = limit
-        self._receive: Callable[[bytes], None] = lambda _: None
+        self._receive: Receive = lambda _: None
 
     async def send(self, message: Message) -> None:
         response = await self._requester.request("POST", self._endpoint, (("Content-Type", JSON),), encode(message))
@@ -88,19 +88,23 @@ class _SseDuplex:
             body = await read_body(response, self._limit)
             if not has_answer(messages(body), message.id):
                 raise self._refusal(response, body)
-            self._receive(body)  # R76
+            taken = self._receive(body)  # R76
+            if taken is not None:
+                await taken
 
     def _refusal(self, response: UpstreamResponse, body: bytes) -> NotAccepted | Rejected:
         if response.status == 404:
             return NotAccepted("the upstream lost the session: HTTP 404")
         return self._requester.rejection(response, body)
 
-    async def read(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Receive) -> str:
         self._receive = receive
         try:
             async for event in self._events:
                 if event.event == "message" and event.data:
-                    receive(event.data)
+                    taken = receive(event.data)
+                    if taken is not None:
+                        await taken
         except EventTooLarge as error:
             return f"{error} (max_message_bytes)"
         except ConnectionBroken as error:

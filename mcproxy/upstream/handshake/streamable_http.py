@@ -7,7 +7,7 @@ the session, the link closes; `reconnecting` makes another. Sends no request twi
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, closing
 from typing import Final
 
@@ -181,7 +181,11 @@ class _Streamable:
                     self._keep_session(response)
                 head = response.body.head
                 if head.status < 400 and head.content_type == JSON:
-                    self._take_body(await read_body(response, self._context.spec.max_message_bytes), request.id)
+                    body = await read_body(response, self._context.spec.max_message_bytes)
+                    found = messages(body, request.id)
+                    if len(found) > 1:
+                        await self._take_all(found[:-1], request.id)
+                    self._take_last(found[-1], request.id)
                 else:
                     await self._take_other(response, request.id)
             finally:
@@ -190,9 +194,12 @@ class _Streamable:
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
 
-    def _take_body(self, body: bytes, id: RequestId) -> None:
-        for message in messages(body, id):
-            self._conversation.take(message if isinstance(message, Response) else self._checked(message, id), id)
+    async def _take_all(self, found: Sequence[Message | InvalidMessage], id: RequestId) -> None:
+        """Takes several messages of a response, as a batch."""
+        await self._conversation.take_batch([self._checked(message, id) for message in found], id)
+
+    def _take_last(self, message: Message | InvalidMessage, id: RequestId) -> None:
+        self._conversation.take(message if isinstance(message, Response) else self._checked(message, id), id)
         if not self._conversation.settled(id):
             raise PeerGone("the response holds no answer to the request")
 
@@ -224,7 +231,9 @@ class _Streamable:
                 for event in batch:
                     position = position.after(event)
                     if event.data and event.event == "message":
-                        self._conversation.receive(event.data, id)
+                        taken = self._conversation.receive(event.data, id)
+                        if taken is not None:
+                            await taken
                 if id is not None and self._conversation.settled(id):
                     break
         except EventTooLarge as error:
@@ -346,7 +355,7 @@ class _Streamable:
     async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
         """Handles an HTTP error: the answer to request `id` (R76), a lost session, an error, or no MCP at all."""
         body = await self._read_refusal(response, id)
-        if id is not None and self._take_answer(body, id):
+        if id is not None and await self._take_answer(body, id):
             return
         error = _error_in(body)
         open = self._conversation.version is not None
@@ -372,12 +381,11 @@ class _Streamable:
             return b""
         return await read_prefix(response)
 
-    def _take_answer(self, body: bytes, id: RequestId) -> bool:
+    async def _take_answer(self, body: bytes, id: RequestId) -> bool:
         """Takes the messages of a body if one is the answer to request `id`; returns whether `id` is answered."""
         found = messages(body) if body else ()
         if has_answer(found, id):
-            for message in found:
-                self._conversation.take(message, id)
+            await self._conversation.take_batch(found, id)
         return self._conversation.settled(id)
 
     def _session_lost(self, how: str) -> NotAccepted:

@@ -7,7 +7,7 @@ it, and to the conversation that follows.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -17,7 +17,7 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
 from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse_message
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Duplex, Link, NotAccepted, Unreachable, task_group
+from mcproxy.upstream.link import Duplex, Link, NotAccepted, Receive, Unreachable, task_group
 from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
@@ -30,8 +30,8 @@ class SharedPipe:
 
     def __init__(self, pipe: Duplex) -> None:
         self._pipe = pipe
-        self._readers: list[Callable[[bytes], None]] = []
-        self._receive: Callable[[bytes], None] = self._receive_by_all
+        self._readers: list[Receive] = []
+        self._receive: Receive = self._receive_by_all
         self._ended = anyio.Event()
         self._close_reason = ""
 
@@ -42,7 +42,7 @@ class SharedPipe:
     async def send(self, message: Message) -> None:
         await self._pipe.send(message)
 
-    async def read(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Receive) -> str:
         self._set_readers([*self._readers, receive])
         try:
             await self._ended.wait()
@@ -50,13 +50,15 @@ class SharedPipe:
             self._set_readers([reader for reader in self._readers if reader is not receive])
         return self._close_reason
 
-    def _set_readers(self, readers: list[Callable[[bytes], None]]) -> None:
+    def _set_readers(self, readers: list[Receive]) -> None:
         self._readers = readers
         self._receive = readers[0] if len(readers) == 1 else self._receive_by_all
 
-    def _receive_by_all(self, data: bytes) -> None:
+    async def _receive_by_all(self, data: bytes) -> None:
         for reader in self._readers:
-            reader(data)
+            taken = reader(data)
+            if taken is not None:
+                await taken
 
 
 @asynccontextmanager

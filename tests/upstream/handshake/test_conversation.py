@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import anyio
@@ -18,7 +19,7 @@ from mcproxy.protocol.jsonrpc import Message, Notification, Request, encode, raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext, SessionOwner
-from mcproxy.upstream.handshake.conversation import HandshakeConversation
+from mcproxy.upstream.handshake.conversation import MESSAGES_PER_TURN, HandshakeConversation
 from mcproxy.upstream.link import Rejected, task_group
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, answering, decoded, failure, request, tool
@@ -95,6 +96,41 @@ async def test_r26_a_question_of_a_task_goes_to_the_client_that_waits_for_its_re
         assert (other.questions, other.told) == ([], [])
         for id in (waiting, busy):
             wire.says(id=id, result={})
+
+
+def updates(many: int) -> bytes:
+    """A batch of notifications."""
+    method = "notifications/resources/updated"
+    batch = [{"jsonrpc": "2.0", "method": method, "params": {"uri": f"x:{number}"}} for number in range(many)]
+    return json.dumps(batch).encode()
+
+
+async def test_r78_others_have_their_turn_while_a_batch_is_taken() -> None:
+    async with wired() as wire:
+        taken = wire.conversation.receive(updates(5 * MESSAGES_PER_TURN))
+        assert taken is not None
+        seen: list[int] = []
+
+        async def watch() -> None:
+            while True:
+                seen.append(len(wire.published))
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await taken
+            tasks.cancel_scope.cancel()
+        assert list(map(attrgetter("uri"), wire.published)) == [f"x:{n}" for n in range(5 * MESSAGES_PER_TURN)]
+        assert seen == [MESSAGES_PER_TURN * count for count in range(1, 6)]
+
+
+async def test_nothing_more_is_taken_of_a_batch_once_the_link_is_lost() -> None:
+    async with wired() as wire:
+        taken = wire.conversation.receive(updates(5))
+        wire.conversation.disconnect("gone")
+        assert taken is not None
+        await taken
+        assert wire.published == []
 
 
 async def test_a_call_whose_answer_has_its_id_as_a_text_asks_nothing_more() -> None:
