@@ -61,6 +61,8 @@ STABLE_AFTER: Final = 5.0
 SHORTEST_POLL: Final = 0.1
 """Seconds between two polls at least, whatever the server asks for."""
 
+ACCEPTED: Final = 202
+
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 _EVENT_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,4096}")
 """Ids that a header can hold. From any other, and from an empty one (WHATWG HTML, 9.2), no stream can be resumed."""
@@ -142,6 +144,8 @@ class _Streamable:
         self._post_headers: ExtraHeaders | None = None
         self._conversation = HandshakeConversation(context, tasks, self._send)
         self._channel = PushChannel.RESTORED
+        self._due: set[RequestId] = set()
+        """Requests that were only accepted: their answers are due on the GET stream."""
 
     async def open(self) -> Link:
         await self._conversation.open()
@@ -221,8 +225,21 @@ class _Streamable:
         elif response.content_type == EVENTS:
             position = await self._follow(response, id, Position())
             await self._resume(id, position)
+        elif response.status == ACCEPTED and self._conversation.version is not None:
+            await self._await_elsewhere(response, id)
         else:
             raise self._requester.rejection(response, await read_prefix(response))
+
+    async def _await_elsewhere(self, response: HttpResponse, id: RequestId) -> None:
+        """Has the answer to a request that was only accepted come on the GET stream. Raises PeerGone if there is none.
+
+        Transports, Sending Messages, has that status for what is not answered, and Listening for Messages forbids such
+        answers. But clients of the first official SDKs take an answer wherever it comes, so such servers exist.
+        """
+        await read_prefix(response)
+        if self._channel is PushChannel.LOST:
+            raise _unanswered()
+        self._due = {each for each in self._due if not self._conversation.settled(each)} | {id}
 
     async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns the position reached."""
@@ -309,6 +326,10 @@ class _Streamable:
         if channel is not self._channel and not self._conversation.is_closed:
             self._channel = channel
             self._context.publish(channel)
+            if channel is PushChannel.LOST:
+                for id in self._due:
+                    self._conversation.fail(id, _unanswered())
+                self._due.clear()
 
     def _may_offer_stream(self, status: int, opened: bool) -> bool:
         """Whether a GET stream may be had later than now: 405 says no (transports, Listening for Messages).
@@ -392,6 +413,10 @@ class _Streamable:
         reason = f"the upstream lost the session: {how}"
         self._conversation.drain(reason)
         return NotAccepted(reason)
+
+
+def _unanswered() -> PeerGone:
+    return PeerGone("it accepted the request without an answer (HTTP 202), and has no event stream open for it")
 
 
 def _is_event_stream(response: HttpResponse) -> bool:

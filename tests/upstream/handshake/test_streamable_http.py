@@ -55,6 +55,64 @@ async def test_a_call_is_answered_over_an_event_stream_after_its_progress() -> N
     ]
 
 
+class Elsewhere:
+    """A server that accepts calls (HTTP 202), and answers them on the GET stream, as some for the first SDKs do."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.stream: web.StreamResponse | None = None
+        self.opened, self.over = anyio.Event(), anyio.Event()
+        self._answers = answers
+        self.server = FakeStreamable({"echo": self._accept}, self._listen)
+
+    async def _listen(self, http: web.Request) -> web.StreamResponse:
+        self.stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await self.stream.prepare(http)
+        self.opened.set()
+        await self.over.wait()
+        return self.stream
+
+    async def _accept(self, _: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
+        await self.opened.wait()
+        if self._answers:
+            assert self.stream is not None
+            await self.stream.write(event(result(message, message["params"]["arguments"])))
+        return web.Response(status=202, text="Accepted")
+
+
+async def test_an_accepted_call_may_be_answered_on_the_listening_stream() -> None:
+    it_answers = Elsewhere()
+    async with serving(it_answers.server) as url, running(at(url)) as it:
+        for number in range(3):
+            assert value(await it.upstream(tool("echo", {"n": number}))) == {"n": number}
+        assert it_answers.server.count("initialize") == 1
+        it_answers.over.set()
+
+
+async def test_an_accepted_call_fails_when_the_stream_ends_on_which_it_could_be_answered() -> None:
+    silent = Elsewhere(answers=False)
+    async with serving(silent.server) as url, running(at(url)) as it:
+        async with anyio.create_task_group() as tasks:
+            outcomes: list[Outcome] = []
+
+            async def call() -> None:
+                outcomes.append(await it.upstream(tool("echo")))
+
+            tasks.start_soon(call)
+            await silent.server.until("tools/call")
+            silent.over.set()
+        assert "HTTP 202" in failure(outcomes[0]).error.message
+        assert silent.server.count("tools/call") == 1
+
+
+async def test_an_accepted_call_of_a_server_without_a_listening_stream_fails_at_once() -> None:
+    async def accept(_: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
+        return web.Response(status=202)
+
+    async with serving(FakeStreamable({"echo": accept})) as url, running(at(url)) as it:
+        with anyio.fail_after(GUARD):
+            assert "HTTP 202" in failure(await it.upstream(tool("echo"))).error.message
+
+
 async def test_r40_headers_are_made_from_scratch_and_from_the_settings() -> None:
     server = FakeStreamable()
     async with serving(server) as url, running(at(url, headers={"Authorization": "Bearer abc"})) as it:
