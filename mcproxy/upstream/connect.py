@@ -133,12 +133,6 @@ async def _without_fallback(connecting: AbstractAsyncContextManager[Link]) -> As
 
 
 @asynccontextmanager
-async def _sse(context: LinkContext) -> AsyncIterator[Link]:
-    async with sse.stream(context) as pipe, handshake.handshake_over_pipe(pipe, context) as link:
-        yield link
-
-
-@asynccontextmanager
 async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
     async with AsyncExitStack() as stack:
         try:
@@ -146,7 +140,7 @@ async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
         except Rejected as rejected:
             if rejected.status not in OLD_SERVER:
                 raise
-            link = await stack.enter_async_context(_sse(context))
+            link = await stack.enter_async_context(sse.handshake_over_sse(context))
         yield link
 
 
@@ -191,6 +185,6 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
 _CONNECT: Final[dict[str, Connect]] = {
     "stdio": _stdio,
     "http": _stateless_or(streamable.handshake_over_http),
-    "sse": _sse,
+    "sse": sse.handshake_over_sse,
     "auto": _stateless_or(_streamable_or_sse),
 }

@@ -114,7 +114,7 @@ Receive = Callable[[bytes], Awaitable[None] | None]
 
 
 class Duplex(Protocol):
-    """A connection on which all messages of an upstream arrive in one stream: a child's stdio, HTTP+SSE."""
+    """A connection on which all messages arrive in one stream, and leave in one: a child's stdio."""
 
     async def send(self, message: Message) -> None:
         """Raises NotAccepted, PeerGone or Rejected."""

@@ -1,22 +1,25 @@
 """HTTP+SSE of 2024-11-05, client side: one GET stream for all that the server sends, a POST for each message of ours.
 
-The stream is the connection: when it ends, so does the link. A `Duplex` for the conversation; interprets no message.
+The stream is the connection: when it ends, so does the link. Sends no message twice, and interprets none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing
 
+import anyio
+from anyio.abc import TaskGroup
 from yarl import URL
 
 from mcproxy.http.client import ConnectionBroken, origin
-from mcproxy.pending_requests import PeerGone
-from mcproxy.protocol.jsonrpc import Message, Request, encode
+from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
+from mcproxy.protocol.jsonrpc import Message, Request, RequestId, encode
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.conversation import has_answer, messages
-from mcproxy.upstream.link import Duplex, NotAccepted, Receive, Rejected, Unreachable
+from mcproxy.upstream.handshake.conversation import HandshakeConversation, has_answer, messages
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
 from mcproxy.upstream.requester import (
     EVENTS,
     JSON,
@@ -30,8 +33,8 @@ from mcproxy.upstream.requester import (
 
 
 @asynccontextmanager
-async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
-    """Opens the stream and waits for its `endpoint` event. Raises Unreachable or Rejected."""
+async def handshake_over_sse(context: LinkContext) -> AsyncIterator[Link]:
+    """Implements `Connect`: opens the stream, and waits for its `endpoint` event."""
     assert context.spec.url is not None
     async with connection_pool(context) as http:
         requester = Requester(http, context)
@@ -42,9 +45,14 @@ async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
         with closing(response):
             if not response.ok or response.content_type != EVENTS:
                 raise requester.rejection(response, await read_prefix(response))
-            async with aclosing(_events(response, context.spec.max_message_bytes)) as events:
-                endpoint = await _endpoint(events, response.url)
-                yield _SseDuplex(requester, events, endpoint, context.spec.max_message_bytes)
+            async with aclosing(_events(response, context.spec.max_message_bytes)) as events, task_group() as tasks:
+                sse = _HttpSse(context, requester, await _endpoint(events, response.url), tasks)
+                tasks.start_soon(sse.read, events)
+                await sse.conversation.open()
+                try:
+                    yield sse.conversation
+                finally:
+                    sse.conversation.disconnect("the link was closed")
 
 
 async def _events(response: UpstreamResponse, limit: int) -> AsyncGenerator[Event, None]:
@@ -67,17 +75,64 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
     raise Unreachable("the stream ended before its endpoint event")
 
 
-class _SseDuplex:
-    """Implements `link.Duplex`."""
+class _HttpSse:
+    """The transport of one link.
 
-    def __init__(self, requester: Requester, events: AsyncIterator[Event], endpoint: URL, limit: int) -> None:
+    Each request is posted in a task of its own: its call may be answered on the stream before the POST is.
+    """
+
+    def __init__(self, context: LinkContext, requester: Requester, endpoint: URL, tasks: TaskGroup) -> None:
         self._requester = requester
-        self._events = events
         self._endpoint = endpoint
-        self._limit = limit
-        self._receive: Receive = lambda _: None
+        self._limit = context.spec.max_message_bytes
+        self._tasks = tasks
+        self._posting: dict[RequestId, anyio.CancelScope] = {}
+        """Requests whose POST has no response yet."""
+        self.conversation = HandshakeConversation(context, tasks, self._send)
 
-    async def send(self, message: Message) -> None:
+    async def read(self, events: AsyncIterator[Event]) -> None:
+        """Takes what comes on the stream until it ends, and then closes the link."""
+        self.conversation.disconnect(await self._read(events))
+
+    async def _read(self, events: AsyncIterator[Event]) -> str:
+        try:
+            async for event in events:
+                if event.event == "message" and event.data:
+                    taken = self.conversation.receive(event.data)
+                    if taken is not None:
+                        await taken
+                    self._leave_answered()
+        except EventTooLarge as error:
+            return f"{error} (max_message_bytes)"
+        except ConnectionBroken as error:
+            return f"the event stream broke: {error}"
+        return "the event stream ended"
+
+    async def _send(self, message: Message) -> None:
+        self._leave_answered()
+        if isinstance(message, Request):
+            self._posting[message.id] = anyio.CancelScope()
+            self._tasks.start_soon(self._post_request, message)
+        else:
+            await self._post(message)
+
+    def _leave_answered(self) -> None:
+        """Gives the POSTs of requests that are over little time to end: their connections may serve others then."""
+        until = anyio.current_time() + CANCEL_TIMEOUT
+        for id, scope in self._posting.items():
+            if scope.deadline == math.inf and self.conversation.settled(id):
+                scope.deadline = until
+
+    async def _post_request(self, request: Request) -> None:
+        try:
+            with self._posting[request.id]:
+                await self._post(request)
+        except (NotAccepted, PeerGone, Rejected) as error:
+            self.conversation.fail(request.id, error)
+        finally:
+            del self._posting[request.id]
+
+    async def _post(self, message: Message) -> None:
         response = await self._requester.request("POST", self._endpoint, (("Content-Type", JSON),), encode(message))
         if response.ok:
             response.release()
@@ -88,7 +143,7 @@ class _SseDuplex:
             body = await read_body(response, self._limit)
             if not has_answer(messages(body), message.id):
                 raise self._refusal(response, body)
-            taken = self._receive(body)  # R76
+            taken = self.conversation.receive(body)  # R76
             if taken is not None:
                 await taken
 
@@ -96,17 +151,3 @@ class _SseDuplex:
         if response.status == 404:
             return NotAccepted("the upstream lost the session: HTTP 404")
         return self._requester.rejection(response, body)
-
-    async def read(self, receive: Receive) -> str:
-        self._receive = receive
-        try:
-            async for event in self._events:
-                if event.event == "message" and event.data:
-                    taken = receive(event.data)
-                    if taken is not None:
-                        await taken
-        except EventTooLarge as error:
-            return f"{error} (max_message_bytes)"
-        except ConnectionBroken as error:
-            return f"the event stream broke: {error}"
-        return "the event stream ended"

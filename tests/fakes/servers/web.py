@@ -131,6 +131,8 @@ class FakeSse:
     endpoint: str = "/messages"
     refusal: Callable[[Message], Message] | None = None
     """Answers each call in the response to its POST, with 404."""
+    never_accepts: bool = False
+    """Answers calls on the stream, and never responds to their POSTs."""
     heard: list[Message] = field(default_factory=list)
     streams: list[web.StreamResponse] = field(default_factory=list)
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -146,6 +148,8 @@ class FakeSse:
             return web.json_response(self.refusal(message), status=404)
         if "id" in message:
             await self._answer(message)
+            if self.never_accepts and message["method"] == "tools/call":
+                await anyio.sleep_forever()
         return web.Response(status=202, text="Accepted")
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
