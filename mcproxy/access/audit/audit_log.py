@@ -187,8 +187,9 @@ class AuditLog:
         """Writes one batch. True if its records left the queue, written or lost."""
         some = list(islice(self._queue, MOST_AT_ONCE))
         try:
-            with anyio.CancelScope(shield=True):  # a record that may have been written is never written again
-                await anyio.to_thread.run_sync(self._append, some)
+            if self._file is not None:
+                with anyio.CancelScope(shield=True):  # a record that may have been written is never written again
+                    await anyio.to_thread.run_sync(_append, self._file, self._lines, some)
         except OSError as error:
             self._failed(error)
             self._refuses_records |= bool(some)
@@ -202,12 +203,6 @@ class AuditLog:
             self._queue.popleft()
         self._make_room()
         return True
-
-    def _append(self, records: Sequence[AuditRecord]) -> None:
-        """In a thread."""
-        file, lines = self._file, self._lines
-        if file is not None:
-            file.append(b"".join(map(lines.line, records)))
 
     def _failed(self, error: OSError) -> None:
         if not self._failing:
@@ -235,6 +230,11 @@ class AuditLog:
         self._losing = self._failing
         self._went.set()
         self._went = anyio.Event()
+
+
+def _append(file: Appends, lines: Lines, records: Sequence[AuditRecord]) -> None:
+    """In a thread."""
+    file.append(b"".join(map(lines.line, records)))
 
 
 def _journal(spec: settings.AuditSettings) -> Appends:

@@ -273,6 +273,13 @@ async def test_another_file_takes_what_comes_and_no_file_is_off() -> None:
         await d.written(1)
 
 
+async def test_a_log_that_is_off_has_no_thread() -> None:
+    before = set(threading.enumerate())
+    async with AuditLog(Spec(), Metrics()).running():
+        await anyio.wait_all_tasks_blocked()
+        assert set(threading.enumerate()) <= before
+
+
 async def test_r88_a_refusal_is_recorded_and_takes_no_calls_room() -> None:
     refused = RefusedCredentials(0, RefusalReason.UNKNOWN_KEY, "the key is not known", None, 0)
     async with desk(max_queued=2, fail="closed") as d:
