@@ -9,6 +9,7 @@ schema of a tool's arguments, which are always an object, says so; for handshake
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -185,7 +186,12 @@ class EntryRule:
 
     def __init__(self, shape: type[EntryShape]) -> None:
         self._decoder: msgspec.json.Decoder[EntryShape] = msgspec.json.Decoder(shape)
-        self._shape = shapes.type_info(shape)
+        self._of = shape
+
+    @cached_property
+    def _shape(self) -> shapes.Type:
+        """Worked out for the first entry that has to be repaired: few servers have one."""
+        return shapes.type_info(self._of)
 
     def checked(self, entry: Raw) -> tuple[Raw, str | None]:
         """The entry as clients can read it, and a phrase with what they cannot read in it; None if there is nothing."""
