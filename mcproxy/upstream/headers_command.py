@@ -32,7 +32,7 @@ COOLDOWN: Final = 30.0
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The syntax of a field name (RFC 9110, section 5.1)."""
 _VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-"""What a field may hold: no control characters but tabs (RFC 9110, section 5.5). To compile what it does hold is slow."""
+"""What a field may hold: no control characters but tabs (RFC 9110, section 5.5). To compile what is left is slow."""
 _RESERVED: Final = re.compile(r"host|connection|content-.*|transfer-encoding|mcp-.*|accept.*|te|trailer|upgrade", re.I)
 """Names of fields that the gateway writes itself, or that concern a single connection."""
 
