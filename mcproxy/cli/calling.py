@@ -24,7 +24,7 @@ from mcproxy.cli.output import print_err, print_json, print_out, print_table
 from mcproxy.cli.running.through import KEY_VARIABLE, THE_GATEWAY
 from mcproxy.cli.runtime import ExitCode, printing
 from mcproxy.cli.terminal import Terminal, line_reader
-from mcproxy.configuration.references import suggestion
+from mcproxy.configuration.references import meant, suggestion
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -105,6 +105,8 @@ async def entries(client: LocalClient, kind: Kind) -> list[ListedEntry]:
 async def call_tool(client: LocalClient, name: str, pairs: Mapping[str, str], whole: ListedEntry) -> Outcome:
     """Calls a tool with the arguments `whole`, and `pairs` converted by the tool's schema. Raises RequestRefused."""
     schema = await _input_schema(client, name) if pairs else {}
+    for unknown in _unknown_arguments(pairs, schema):
+        print_err(f"warning: {name} lists no argument {unknown!r}{meant(unknown, schema['properties'])}")
     arguments = {**whole, **read_pairs(pairs, schema)}
     return await client.send(CALL_TOOL, {"name": raw(name), "arguments": raw(arguments)})
 
@@ -136,6 +138,14 @@ async def _input_schema(client: LocalClient, name: str) -> ListedEntry:
     tool: ListedEntry = next((tool for tool in await entries(client, Kind.TOOLS) if tool.get("name") == name), {})
     schema = tool.get("inputSchema")
     return schema if isinstance(schema, dict) else {}
+
+
+def _unknown_arguments(pairs: Mapping[str, str], schema: ListedEntry) -> list[str]:
+    """Arguments that are probably misspelt: the schema lists others, and does not say that there may be more."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or schema.get("additionalProperties") or "patternProperties" in schema:
+        return []
+    return [key for key in pairs if properties and key not in properties]
 
 
 def _is_text(shape: object) -> bool:
@@ -247,10 +257,10 @@ async def _ask(
 
 def _of_no_server(settings: Settings, kind: Kind, subject: str) -> str:
     """The refusal if the subject begins with no server's prefix: no server is asked."""
-    mark = SEPARATOR if kind is Kind.TOOLS else "+"
+    mark, names = (SEPARATOR, "names begin") if kind is Kind.TOOLS else ("+", "URIs begin")
     known = [f"{spec.prefix}{mark}" for spec in settings.upstreams if spec.enabled and spec.prefix]
     written = subject.partition(mark)[0] + mark
-    return f"{subject!r} is of no server: names begin with {', '.join(known)}{suggestion(written, known)}"
+    return f"{subject!r} is of no server: {names} with {', '.join(known)}{suggestion(written, known)}"
 
 
 @dataclass(frozen=True, slots=True)

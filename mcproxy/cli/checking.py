@@ -26,7 +26,9 @@ def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
         print_warnings(warnings)
         if valid:
             doubts = f", {number_of(len(warnings), 'warning')}" if warnings else ""
-            print_out(f"{configuration.path} is valid: {number_of(len(_enabled(configuration)), 'server')}{doubts}")
+            servers = number_of(len(_enabled(configuration)), "server")
+            hint = "" if configuration.settings.upstreams else "; `mcproxy add` or `mcproxy import` adds some"
+            print_out(f"{configuration.path} is valid: {servers}{doubts}{hint}")
     return ExitCode.OK if valid else ExitCode.INPUT
 
 

@@ -12,14 +12,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from mcproxy import __version__
-from mcproxy.cli.completing import servers
+from mcproxy.cli.completing import LISTS, list_names, servers
 from mcproxy.cli.options import Config, Json, Key, Url
 from mcproxy.cli.running.commands import register as register_running
 from mcproxy.cli.runtime import ExitCode, OutputLost, read_configuration, read_settings, run, unimportable
@@ -43,15 +42,6 @@ commands.add_typer(keys, name="keys", rich_help_panel=_ACCESS)
 commands.add_typer(policies, name="policy", rich_help_panel=_ACCESS)
 
 JsonArguments = Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")]
-
-
-class ListName(Enum):
-    """The lists that `mcproxy list` prints."""
-
-    TOOLS = "tools"
-    RESOURCES = "resources"
-    PROMPTS = "prompts"
-    UPSTREAMS = "upstreams"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -151,8 +141,24 @@ def health(
     raise typer.Exit(health(read_configuration(config), ready=ready))
 
 
+def _list_name(what: str) -> str:
+    # An Enum's own refusal begins with words of the library that checks it.
+    if what not in LISTS:
+        raise typer.BadParameter(f"{what!r} is none of {', '.join(LISTS)}", param_hint="WHAT")
+    return what
+
+
 @commands.command("list", rich_help_panel=_USE)
-def list_(what: ListName, config: Config = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
+def list_(
+    what: Annotated[
+        str,
+        typer.Argument(help="tools, resources, prompts or upstreams.", callback=_list_name, autocompletion=list_names),
+    ],
+    config: Config = None,
+    url: Url = None,
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
     """List the tools, resources or prompts that clients see.
 
     `upstreams` connects to every server, as `mcproxy check --connect` does, and lists them.
@@ -161,9 +167,9 @@ def list_(what: ListName, config: Config = None, url: Url = None, key: Key = Non
     from mcproxy.cli.running.through import settings_for
 
     configuration = read_configuration(config)
-    if what is ListName.UPSTREAMS:
+    if what == "upstreams":
         run(reports.list_upstreams(configuration, as_json=as_json))
-    run(calling.list_entries(settings_for(configuration, url, key), what.value, as_json=as_json))
+    run(calling.list_entries(settings_for(configuration, url, key), what, as_json=as_json))
 
 
 @commands.command(rich_help_panel=_USE)

@@ -6,6 +6,10 @@ Imported by every command: what reads the configuration is imported by the funct
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+LISTS: Final = ("tools", "resources", "prompts", "upstreams")
+"""What `mcproxy list` prints."""
 
 
 def hosts(incomplete: str) -> Sequence[str]:
@@ -13,6 +17,11 @@ def hosts(incomplete: str) -> Sequence[str]:
     from mcproxy.configuration.hosts.locations import HOSTS
 
     return [name for name in HOSTS if name.startswith(incomplete)]
+
+
+def list_names(incomplete: str) -> Sequence[str]:
+    """The lists that `mcproxy list` prints."""
+    return [name for name in LISTS if name.startswith(incomplete)]
 
 
 def levels(incomplete: str) -> Sequence[str]:

@@ -189,7 +189,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise Missing(f"cannot read {path}: {error.strerror or type(error).__name__}") from error
     except UnicodeDecodeError as error:
-        raise Missing(f"cannot read {path}: it is not UTF-8") from error
+        raise Missing(f"cannot read {path}: it is not UTF-8; save it in that encoding") from error
     if len(data) > MAX_FILE_BYTES:
         raise Missing(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     return text

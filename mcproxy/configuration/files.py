@@ -24,7 +24,7 @@ def file_text(path: Path, encoding: str = "utf-8") -> str:
         problem = Problem(str(path), f"cannot be read: {error.strerror or type(error).__name__}")
         raise (NoSuchFile if isinstance(error, FileNotFoundError) else ConfigurationError)([problem]) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError([Problem(str(path), "is not UTF-8")]) from error
+        raise ConfigurationError([Problem(str(path), "is not UTF-8: save it in that encoding")]) from error
     if len(data) > MAX_FILE_BYTES:
         raise ConfigurationError([Problem(str(path), f"is larger than {MAX_FILE_BYTES} bytes")])
     return text

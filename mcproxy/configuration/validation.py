@@ -103,7 +103,11 @@ class Validator(msgspec.Struct, frozen=True):
         """Reports unknown top-level keys; in a host's own file, only keys that resemble ours."""
         for key, node in document.members.items():
             ours = difflib.get_close_matches(key.lower(), translation.OURS, cutoff=SIMILARITY)
-            if key not in TOP_LEVEL and (ours or not self.expansion.host_file):
+            if key in TOP_LEVEL or (self.expansion.host_file and not ours):
+                continue
+            if not ours and node.members.keys() & {"command", "url"}:
+                self._problem(node, f"looks like a server: put it below {translation.SERVER_MAPS[0]}")
+            else:
                 self._problem(node, _unknown_key(key, TOP_LEVEL))
 
     def _proxy(self, node: Node) -> Proxy | None:

@@ -22,6 +22,7 @@ from mcproxy.catalog.search.own_tools import FIND
 from mcproxy.catalog.views.exposure import WITHHELD
 from mcproxy.catalog.views.snapshots import Listing
 from mcproxy.catalog.views.view import Shown, View
+from mcproxy.configuration.references import suggestion
 from mcproxy.gateway.approval.legible import masked
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
@@ -61,7 +62,9 @@ def kind_of(method: str, subject: str) -> Kind:
         case Subject.REFERENCE:
             return Kind.RESOURCES if ":" in subject else Kind.PROMPTS
         case _:
-            raise ValueError(f"{method!r} is no method that is about a tool, a resource or a prompt")
+            known = [name for name, row in METHODS.items() if row.subject is not None]
+            hint = suggestion(method, known)
+            raise ValueError(f"{method!r} is no method that is about a tool, a resource or a prompt{hint}")
 
 
 def explain(

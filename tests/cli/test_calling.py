@@ -78,6 +78,24 @@ async def test_arguments_are_read_as_the_tools_schema_wants_them() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"properties": {"sides": {}}}, "warning: t lists no argument 'side'; did you mean 'sides'?\n"),
+        ({"properties": {"sides": {}}, "additionalProperties": True}, ""),
+        ({"properties": {}}, ""),
+        ({}, ""),
+    ],
+)
+async def test_an_argument_that_is_probably_misspelt_is_told_and_sent_all_the_same(
+    capsys: pytest.CaptureFixture[str], schema: dict[str, object], told: str
+) -> None:
+    gateway = Gateway(page({"name": "t", "inputSchema": schema}), Complete({}))
+    await call_tool(client_of(gateway), "t", {"side": "3"}, {})
+    assert capsys.readouterr().err == told
+    assert gateway.calls[1].params["arguments"] == raw({"side": 3})
+
+
 async def test_without_pairs_a_call_is_one_request() -> None:
     gateway = Gateway(Complete({}))
     await call_tool(client_of(gateway), "t", {}, {"a": 1})

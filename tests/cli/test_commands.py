@@ -135,6 +135,15 @@ def test_r86_a_warning_is_an_error_where_check_is_strict(tmp_path: Path, capsys:
     assert code("check", "-c", path, "--strict", "--connect") == 2
 
 
+def test_a_configuration_without_servers_is_told_how_to_add_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("")
+    assert code("check", "-c", path) == 0
+    assert capsys.readouterr().out == f"{path} is valid: 0 servers; `mcproxy add` or `mcproxy import` adds some\n"
+
+
 def test_r87_problems_are_json_where_that_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mcproxy.yaml"
     path.write_text("prosy: {}\n")
@@ -162,6 +171,7 @@ def test_r50_a_wrong_configuration_is_told_whole_and_exits_with_2(
     [
         ["no-such-command"],
         ["list", "nothing"],
+        ["list", "tool"],
         ["call", "t", "--json-args", "[]"],
         ["call", "t", "--json-args", "{"],
         ["call", "t", "--arg", "no-equals-sign"],

@@ -73,6 +73,7 @@ def test_a_path_is_written_with_dots_and_quoted_where_it_must_be() -> None:
         ("a.json", '{"a": 1} 2', "a.json:1:10: is not valid JSON: unexpected 2 after the document"),
         ("a.json", "{'a': 1}", "a.json:1:2: is not valid JSON: unexpected text"),
         ("a.json", '{"a": nul}', "a.json:1:2: a: is not valid JSON: expected a value"),
+        ("a.json", '{"a": {', "a.json:1:8: a: is not valid JSON: unexpected end of the file"),
         ("a.json", "", "a.json:1:1: is not valid JSON: unexpected end of the file"),
         ("a.toml", "a = ]", "a.toml:1:5: is not valid TOML: Invalid value"),
         ("a.toml", "a = ", "a.toml: is not valid TOML"),

@@ -53,6 +53,13 @@ def test_yes_is_refused_for_a_number(tmp_path: Path, key: str, sentence: str) ->
     assert problem.startswith(f"mcproxy.yaml:2:3: proxy.{key}: {sentence}")
 
 
+def test_a_server_outside_of_the_servers_is_told_where_it_belongs(tmp_path: Path) -> None:
+    assert problems(tmp_path, "git:\n  command: uvx\nweb: {url: 'http://x'}\nteam: {}\n")[:2] == [
+        "mcproxy.yaml:1:1: git: looks like a server: put it below mcpServers",
+        "mcproxy.yaml:3:1: web: looks like a server: put it below mcpServers",
+    ]
+
+
 def test_r50_all_errors_come_at_once_with_file_line_column_and_key(tmp_path: Path) -> None:
     text = """\
 mcpServers:

@@ -183,3 +183,5 @@ async def test_the_state_and_the_era_of_the_upstream_are_told() -> None:
 def test_a_method_about_nothing_in_particular_is_an_error() -> None:
     with pytest.raises(ValueError, match="no method that is about"):
         kind_of("tools/list", "x")
+    with pytest.raises(ValueError, match="did you mean 'tools/call'"):
+        kind_of("tool/call", "x")

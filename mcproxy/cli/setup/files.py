@@ -25,7 +25,7 @@ def existing_text(path: Path) -> str | None:
     except OSError as error:
         raise _problem(path, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _problem(path, "is not UTF-8") from error
+        raise _problem(path, "is not UTF-8: save it in that encoding") from error
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> None:

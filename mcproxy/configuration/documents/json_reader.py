@@ -12,6 +12,7 @@ from mcproxy.configuration.problems import ConfigurationError, Path, Place, Prob
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _TOKEN: Final = re.compile(r'[{}\[\]:,]|"(?:[^"\\\x00-\x1f]|\\.)*"|[-+.\w]+')
+_END: Final = "unexpected end of the file"
 
 
 class JsonReader:
@@ -70,7 +71,7 @@ class JsonReader:
         members: dict[str, Node] = {}
         for token, place in self._items("}", path):
             if not token.startswith('"'):
-                self._fail("a key must be a string in double quotes", place, path)
+                self._fail("a key must be a string in double quotes" if token else _END, place, path)
             key = str(self._scalar(token, place, path))
             colon, after = self._take()
             if colon != ":":
@@ -103,7 +104,7 @@ class JsonReader:
         try:
             value: object = json.loads(token)
         except (ValueError, RecursionError):
-            self._fail("expected a value" if token else "unexpected end of the file", place, path)
+            self._fail("expected a value" if token else _END, place, path)
         assert not isinstance(value, (dict, list)), "brackets are tokens of their own"
         return value  # type: ignore[return-value]  # the assertion leaves scalars alone
 
