@@ -95,6 +95,8 @@ SHARED_CAPABILITIES: Final[Params] = {
 }
 """All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
 
+INITIALIZE_ID: Final = 0
+"""The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
 
 _TASK: Final = Subject.TASK
 
@@ -201,7 +203,7 @@ class HandshakeConversation:
         try:
             # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
             answer = await self._requests.exchange(
-                "initialize", _initialize(self._context), self._send, Timeouts(connect, connect)
+                "initialize", _initialize(self._context), self._send, Timeouts(connect, connect), id=INITIALIZE_ID
             )
             self._identity = _identity(answer)
             await self._send(Notification(INITIALIZED, {}))

@@ -2,8 +2,9 @@
 
 Runs as `python modern_child.py [MANNER...]`: `mute` says nothing to `server/discover`, `slow` answers it only after
 it was asked for `initialize` and refuses that, `brittle` dies of it, `legacy` calls it unknown; what is `mute`,
-`brittle` or `legacy` speaks 2025-11-25. `both` speaks the era that it is first asked in, `deaf` never answers
-`initialize`. `chatty` logs a line of JSON first.
+`brittle` or `legacy` speaks 2025-11-25. `tardy` announces no changes, and refuses `initialize` only when it is asked
+for something else. `both` speaks the era that it is first asked in, `deaf` never answers `initialize`. `chatty` logs a
+line of JSON first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 heard: list[Message] = []
 held: list[Message] = []
+refused_later: list[Message] = []
 listening: list[Any] = []
 
 
@@ -53,7 +55,7 @@ def awake() -> bool:
 
 
 def discovered(request: Message) -> None:
-    capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+    capabilities = {} if "tardy" in MANNERS else {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
     say(id=request["id"], result={"supportedVersions": ["2026-07-28"], "capabilities": capabilities})
 
 
@@ -61,7 +63,10 @@ def on_initialize(request: Message) -> None:
     if "deaf" in MANNERS:
         return
     if "both" not in MANNERS and not MANNERS & {"mute", "brittle", "legacy"}:
-        refuse(request, -32601, "Method not found")
+        if "tardy" in MANNERS:
+            refused_later.append(request)
+        else:
+            refuse(request, -32601, "Method not found")
         while held:
             discovered(held.pop())
         return
@@ -127,5 +132,7 @@ ON = {
 for line in sys.stdin:
     message = json.loads(line)
     heard.append(message)
+    while refused_later and message["method"] != "initialize":
+        refuse(refused_later.pop(), -32022, "this connection speaks 2026-07-28")
     if message["method"] in ON:
         ON[message["method"]](message)
