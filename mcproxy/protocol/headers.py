@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, ErrorObject, InvalidMessage, Params, parse_object, parse_text
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, ErrorObject, InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Method
 
 VERSION: Final = "MCP-Protocol-Version"
@@ -127,6 +127,17 @@ def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
     if len(set(names)) < len(names):
         raise InvalidAnnotation(f"two parameters share one {ANNOTATION}")
     return tuple(found)
+
+
+def unannotated(input_schema: Raw) -> Raw:
+    """The schema without its annotations; the very same if it cannot be read."""
+    try:
+        schema = msgspec.json.decode(input_schema)
+    except (msgspec.MsgspecError, RecursionError):
+        return input_schema
+    for position, _ in list(_positions(schema)):
+        position.pop(ANNOTATION, None)
+    return raw(schema)
 
 
 def parameter_headers(mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> dict[str, str]:
@@ -251,7 +262,7 @@ def _mirrored(position: Mapping[str, object], path: tuple[str, ...] | None) -> M
     return MirroredParameter(PARAM_PREFIX + name, path, kind)
 
 
-def _positions(root: object) -> Iterator[tuple[Mapping[str, object], tuple[str, ...] | None]]:
+def _positions(root: object) -> Iterator[tuple[dict[str, object], tuple[str, ...] | None]]:
     """Each schema within a schema, with the property path to it; None where it is not statically reachable."""
     pending: list[tuple[object, tuple[str, ...] | None]] = [(root, ())]
     while pending:

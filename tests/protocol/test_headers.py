@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from mcproxy.protocol.headers import (
     mirrored_parameters,
     parameter_headers,
     standard_headers,
+    unannotated,
 )
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Params, parse_object, raw
 from mcproxy.protocol.methods import METHODS
@@ -277,3 +279,19 @@ def test_r78_arguments_are_read_once_for_all_parameters() -> None:
 
 def test_headers_of_parameters_that_no_schema_names_are_ignored() -> None:
     check_parameter_headers(came([("Mcp-Param-Other", "x")]), mirrored(), raw({}))
+
+
+def test_a_schema_without_annotations_has_all_else() -> None:
+    named = {"type": "object", "properties": {"x-mcp-header": {"type": "string", "x-mcp-header": "A"}}}
+    within = {"items": {"anyOf": [{"type": "string", "x-mcp-header": "B"}]}, "default": {"x-mcp-header": "data"}}
+    schema = {**named, "x-mcp-header": 7, "$defs": {"d": within}, "big": 123456789012345678901234567890}
+    assert msgspec.json.decode(unannotated(raw(schema))) == {
+        "type": "object",
+        "properties": {"x-mcp-header": {"type": "string"}},
+        "$defs": {"d": {"items": {"anyOf": [{"type": "string"}]}, "default": {"x-mcp-header": "data"}}},
+        "big": 123456789012345678901234567890,
+    }
+
+
+def test_a_schema_that_cannot_be_read_stays_as_it_is() -> None:
+    assert unannotated(Raw(b"[" * 5000)) == Raw(b"[" * 5000)

@@ -23,7 +23,7 @@ from mcproxy.catalog.views.entry_shapes import ENTRIES, HANDSHAKE_TOOLS, EntryRu
 from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.turns import Steps, at_once
-from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
+from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters, unannotated
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, object_or_empty, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import support, without_support
@@ -235,20 +235,20 @@ def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry,
         after[INPUT_SCHEMA], rules = overridden(before, override.arguments)
     if kind is Kind.TOOLS and not tasks:
         after = without_support(after)
+    mirrored: tuple[MirroredParameter, ...] = ()
+    if kind is Kind.TOOLS:
+        try:
+            mirrored = mirrored_parameters(after.get(INPUT_SCHEMA, EMPTY_OBJECT))
+        except InvalidAnnotation:
+            # streamable-http, Schema Extension: clients over HTTP must leave out such a tool. Its server gets no such
+            # headers, else its link had left the tool out (`upstream.stateless`): without annotations it is the same.
+            after[INPUT_SCHEMA] = unannotated(after[INPUT_SCHEMA])
     data = entry.data if key == entry.key and after == before else raw(after)
     if kind is Kind.SKILLS:
         return Shown(key, space.upstream, entry.key, data, files=_parts_of(kind, entry))
     if kind is not Kind.TOOLS:
         return Shown(key, space.upstream, entry.key, data)
-    return Shown(key, space.upstream, entry.key, data, support(before), _mirrored(after), arguments=rules)
-
-
-def _mirrored(tool: Params) -> tuple[MirroredParameter, ...]:
-    try:
-        return mirrored_parameters(tool.get(INPUT_SCHEMA, EMPTY_OBJECT))
-    except InvalidAnnotation:
-        # Clients must not use such a tool, so there is nothing to compare with ("Schema Extension").
-        return ()
+    return Shown(key, space.upstream, entry.key, data, support(before), mirrored, arguments=rules)
 
 
 def _texts(override: ToolOverride | None) -> Params:

@@ -86,11 +86,14 @@ def test_an_entry_knows_which_parameters_of_its_tool_come_in_headers() -> None:
     assert shown.mirrored == (MirroredParameter("Mcp-Param-Region", ("region",), "string"),)
 
 
-def test_of_a_definition_that_clients_must_reject_nothing_comes_in_headers() -> None:
+def test_a_definition_that_clients_must_reject_for_its_annotations_is_shown_without_them() -> None:
     space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
-    broken = {"type": "object", "properties": {"region": {"type": "number", "x-mcp-header": "Region"}}}
+    place = {"type": "string", "x-mcp-header": "Place"}
+    broken = {"type": "object", "properties": {"region": {"type": "number", "x-mcp-header": "Region"}, "place": place}}
     (shown,) = expose(space, Kind.TOOLS, listing(Kind.TOOLS, tool("t", inputSchema=broken))).shown
     assert shown.mirrored == ()
+    usable = {"type": "object", "properties": {"region": {"type": "number"}, "place": {"type": "string"}}}
+    assert msgspec.json.decode(shown.entry) == tool("up__t", inputSchema=usable)
 
 
 def test_a_skill_keeps_all_but_the_uris_of_its_files() -> None:
