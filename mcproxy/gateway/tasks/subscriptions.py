@@ -54,7 +54,7 @@ class TaskSubscriptions(Component):
         self._upstreams = upstreams
         self._timeouts = timeouts
         self._agreed: dict[LinkKey, frozenset[str]] = {}
-        """The tasks that each upstream agreed to report on, by its own ids."""
+        """The tasks that each upstream agreed to report on, by its own ids, since it connected."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -123,11 +123,12 @@ class TaskSubscriptions(Component):
     async def _sync(self, link: LinkKey) -> None:
         if not self._catalogue.known.is_up(link) or self._catalogue.tasks(link, LATEST) is None:
             return
-        wanted, agreed = self._registry.over(link), self._agreed.get(link, _NONE)
+        wanted, agreed = self._registry.over(link), self._agreed.setdefault(link, _NONE)
         if wanted == agreed:
             return
         outcome = await self._asked(link, wanted)
-        if self._catalogue.known.is_up(link):
+        # A link that was lost meanwhile has no entry, though it may be up again: then it is asked once more.
+        if link in self._agreed:
             self._agreed[link] = wanted & (_named(outcome) if isinstance(outcome, Complete) else agreed)
 
     async def _asked(self, link: LinkKey, ids: frozenset[str]) -> Outcome | None:

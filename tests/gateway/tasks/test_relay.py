@@ -554,6 +554,21 @@ def state(id: str) -> TaskChanged:
     return TaskChanged(id, TOLD, {key: raw(value) for key, value in params.items()})
 
 
+async def test_an_upstream_that_came_back_while_it_was_asked_is_asked_again() -> None:
+    async with house(announcing()) as h:
+        await h.ready()
+        task, listener = await made(h), stream(h)
+        h["a"].gate.shut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(agreed, h, listener, task)
+            await h["a"].called("subscriptions/listen")
+            h["a"].disconnect()
+            h["a"].connect()
+            h["a"].gate.open()
+            await h["a"].called("subscriptions/listen", 2)
+        assert sent(h["a"], "subscriptions/listen") == {"notifications": {"taskIds": ["1"]}}
+
+
 async def test_a_stream_hears_of_its_tasks_in_its_own_names_and_of_no_others() -> None:
     async with house(announcing()) as h:
         await h.ready()
