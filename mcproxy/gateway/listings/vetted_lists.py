@@ -40,22 +40,24 @@ class VettedLists:
         self._pins = pins
         self.enforced = pins.enforced
         """Whether unapproved entries are hidden."""
-        self._vetted: dict[tuple[LinkKey, Kind], tuple[_Vetted, ...]] = {}
-        """The verdicts on the known list, and on one that may take its place; the newest first."""
+        self._vetted: dict[LinkKey, dict[Kind, tuple[_Vetted, ...]]] = {}
+        """The verdicts on each known list, and on one that may take its place; the newest first.
+
+        The inner mappings go with their link, and all with the pins: work that goes on in turns leaves what it made
+        where nobody looks.
+        """
         self._withheld: dict[LinkKey, tuple[_Vetted, frozenset[str]]] = {}
 
     def reconfigure(self, pins: Pins) -> None:
         """Vets every list anew, by other pins."""
         self._pins = pins
         self.enforced = pins.enforced
-        # Another mapping: what is being vetted in turns by the pins of before ends up in the old one.
         self._vetted = {}
         self._withheld = {}
 
     def forget(self, link: LinkKey) -> None:
         """Drops the verdicts on a link that is gone."""
-        for kind in Kind:
-            self._vetted.pop((link, kind), None)
+        self._vetted.pop(link, None)
         self._withheld.pop(link, None)
 
     def listing(self, link: LinkKey, kind: Kind) -> Listing:
@@ -95,13 +97,13 @@ class VettedLists:
         return at_once(self._vetting(link, kind, self._known.snapshots[link].lists[kind]))
 
     def _vetting(self, link: LinkKey, kind: Kind, listing: Listing) -> Steps[_Vetted]:
-        verdicts = self._vetted
-        kept = verdicts.get((link, kind), ())
+        verdicts = self._vetted.setdefault(link, {})
+        kept = verdicts.get(kind, ())
         found = next((vetted for vetted in kept if vetted.listing is listing), None)
         if found is None:
             earlier = kept[0].flaws if kept else None
             found = yield from _vetting_listing(self._pins, ListKey(link, kind), listing, earlier)
-            verdicts[link, kind] = (found, *verdicts.get((link, kind), ())[:1])
+            verdicts[kind] = (found, *verdicts.get(kind, ())[:1])
         return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.views.snapshots import Listing
 from mcproxy.concurrency.turns import at_once
@@ -100,6 +102,18 @@ def test_an_upstream_may_go_while_its_list_is_prepared() -> None:
     catalogue.reconfigure(rules_of(settings_of({"other": {}})))
     at_once(preparing)
     assert catalogue.known.listing(LINK, Kind.TOOLS) is None
+
+
+def test_nothing_is_kept_of_a_list_whose_link_goes_while_it_is_prepared() -> None:
+    catalogue = knowing(listing(Kind.TOOLS, tool("a")))
+    after = listing(Kind.TOOLS, *(tool(f"b{number}") for number in range(300)))
+    held = sys.getrefcount(after)
+    preparing = catalogue.exposures.preparing(TOOLS, after, (ALL, ERA))
+    next(preparing)
+    catalogue.known.retire(LINK)
+    at_once(preparing)
+    del preparing
+    assert sys.getrefcount(after) == held
 
 
 def test_only_so_many_exposures_of_a_list_are_kept_and_the_least_recently_used_goes() -> None:
