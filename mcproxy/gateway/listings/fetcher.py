@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, assert_never
 
 import anyio
@@ -305,8 +306,9 @@ class ListFetcher(Component):
         self._due.discard(key)
         if noticed is not None:
             self._pace.begin(key, asked)
+        lasts = partial(self._catalogue.known.lasts, link, self._catalogue.known.identity(link))
         fetched = await fetch_pages(lambda params: self._page(key, params, owner), kind, bounds)
-        if not self._catalogue.known.is_up(link):
+        if not lasts():
             return
         self._hanging.discard(link)
         if isinstance(fetched, Failed):
@@ -314,8 +316,8 @@ class ListFetcher(Component):
             self._retry(key, fetched)
         else:
             self._failures.pop(key, None)
-            await self._store(key, fetched)
-            if not self._catalogue.known.is_up(link):
+            await self._store(key, fetched, lasts)
+            if not lasts():
                 return
             # A change that came meanwhile may not be in what was fetched (R35).
             hints = fetched.hints
@@ -447,17 +449,17 @@ class ListFetcher(Component):
         if seconds and not self._is_wanted(key) and not self._announces_changes(key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
 
-    async def _store(self, key: ListKey, fetched: FetchedPages) -> None:
-        """Takes in a list, unless its link goes down meanwhile. Calls and lists go on until all of it is worked out."""
+    async def _store(self, key: ListKey, fetched: FetchedPages, lasts: Callable[[], bool]) -> None:
+        """Takes in a list, if its connection `lasts`. Calls and lists go on until all of it is worked out."""
         link, kind = key
         if fetched.cut is not None:
             log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=fetched.cut)
         before = self._catalogue.known.listing(link, kind)
         listing = await in_turns(reading(link.upstream, kind, fetched.items, before or EMPTY))
-        if listing == before:
+        if listing == before or not lasts():
             return
         await in_turns(self._catalogue.exposures.preparing(key, listing, self._reports.showings(kind)))
-        if not self._catalogue.known.is_up(link):
+        if not lasts():
             return
         with self._listeners.telling_list_changes(link.upstream):
             self._catalogue.known.replace(link, kind, listing)

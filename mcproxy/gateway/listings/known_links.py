@@ -39,6 +39,10 @@ class KnownLinks:
         """Whether a link is connected."""
         return link in self._up
 
+    def lasts(self, link: LinkKey, identity: ServerIdentity | None) -> bool:
+        """Whether a link is up, and the upstream said `identity` as this connection was made."""
+        return self.is_up(link) and self.identity(link) is identity
+
     def is_reachable(self, link: LinkKey) -> bool:
         """Whether a link is up, or comes up with the next call over it."""
         return link in self._up or link in self._idle

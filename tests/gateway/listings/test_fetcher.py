@@ -139,6 +139,37 @@ async def test_a_list_that_is_still_worked_out_when_its_link_goes_down_is_not_ta
         assert {b'"new"' in bytes(each.entry) for each in h.gateway.catalogue().lists[Kind.TOOLS]} == {False}
 
 
+@pytest.mark.parametrize("turns", [0, 5, 30])
+async def test_r35_a_list_of_a_connection_that_another_follows_meanwhile_is_not_taken(turns: int) -> None:
+    """A list of 1,000 tools is read in ten turns, and worked out in forty."""
+    async with house(offering("a", *map(str, range(1000)))) as h:
+        await h.ready()
+        h["a"].list_changed(Kind.TOOLS, [tool(f"t{number}") for number in range(1000)])
+        await h["a"].called("tools/list", 2)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        h["a"].disconnect()
+        h["a"].identity = FakeUpstream("a", prompts={}).identity
+        h["a"].connect()
+        for _ in range(300):
+            await anyio.lowlevel.checkpoint()
+        assert h.names(Kind.TOOLS) == []
+
+
+@pytest.mark.parametrize("turns", [0, 5, 30])
+async def test_r49_an_upstream_may_be_removed_while_its_list_is_worked_out(turns: int) -> None:
+    async with house(offering("a", *map(str, range(1000))), offering("b", "x")) as h:
+        await h.ready()
+        h["a"].list_changed(Kind.TOOLS, [tool(f"t{number}") for number in range(1000)])
+        await h["a"].called("tools/list", 2)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        h.gateway.reconfigure(settings_of({"b": {}}), {"b": h["b"]})
+        for _ in range(300):
+            await anyio.lowlevel.checkpoint()
+        assert h.names(Kind.TOOLS) == ["b__x"]
+
+
 async def test_r19_what_an_upstream_would_have_told_of_is_fetched_when_it_is_heard_again() -> None:
     up = FakeUpstream("a", tools={"listChanged": True}, prompts={})
     async with house(up) as h:
