@@ -14,7 +14,23 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def checked_url(url: str | None) -> str | None:
+    """The URL of an option. Raises BadParameter where it is none, as without its scheme."""
+    if url is not None:
+        from mcproxy.configuration.consistency import url_fault
+
+        fault = url_fault(url)
+        if fault is not None:
+            raise typer.BadParameter(f"{fault}, such as http://127.0.0.1:8000/mcp", param_hint="--url")
+    return url
+
+
 Url = Annotated[
-    str | None, typer.Option("--url", help="The endpoint of a gateway that runs. Default: that of the configuration.")
+    str | None,
+    typer.Option(
+        "--url", callback=checked_url, help="The endpoint of a gateway that runs. Default: that of the configuration."
+    ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="The API key for it. Default: MCPROXY_KEY.")]

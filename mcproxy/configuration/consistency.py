@@ -138,7 +138,7 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["headers_command"], "and oauth exclude each other: keep one"
             if _is_given(keys, "headers_command") and _forwards(keys):
                 yield keys["headers_command"], "and credentials.forward exclude each other: keep one"
-            if (fault := _url_fault(keys["url"].text)) is not None:
+            if (fault := url_fault(keys["url"].text)) is not None:
                 yield keys["url"], fault
             for name, node in keys.get("headers", Node({})).members.items():
                 if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(node.text):
@@ -186,7 +186,7 @@ def _forwards(keys: Mapping[str, Node]) -> bool:
     return "credentials" in keys and bool(keys["credentials"].members.get("forward", Node({})).value)
 
 
-def _url_fault(text: str) -> str | None:
+def url_fault(text: str) -> str | None:
     """Why a URL cannot be used; None if it can."""
     try:
         url = urlsplit(text)

@@ -172,6 +172,8 @@ def test_r50_a_wrong_configuration_is_told_whole_and_exits_with_2(
         ["no-such-command"],
         ["list", "nothing"],
         ["list", "tool"],
+        ["list", "tools", "--url", "127.0.0.1:8000/mcp"],
+        ["connect", "cursor", "--url", "localhost"],
         ["call", "t", "--json-args", "[]"],
         ["call", "t", "--json-args", "{"],
         ["call", "t", "--arg", "no-equals-sign"],

@@ -6,13 +6,15 @@ What would not be valid afterwards is not written. A gateway that runs takes the
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
 
+from mcproxy.cli.checking import print_warnings
 from mcproxy.cli.output import print_err
 from mcproxy.cli.runtime import ExitCode, run, set_up_logs
 from mcproxy.cli.setup.files import confirmed, existing_text, write
@@ -37,6 +39,8 @@ from mcproxy.configuration.packages.server_json import server_of
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.references import suggestion
 from mcproxy.service.state import state_folder
+
+_HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d+(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def add_server(
     after = file.changed(put(file.text, str(file.path), file.server_path(name), server))
     configuration = interpret(file.path, parse_document(after, str(file.path)), {**imported.values, **os.environ})
     set_up_logs(configuration, quiet=True)
+    print_warnings([warning for warning in configuration.warnings if warning.path[:2] == file.server_path(name)])
 
     async def tried_and_written() -> int:
         if connect and not await _answers(configuration, name):
@@ -171,6 +176,8 @@ def _server(target: Sequence[str], env: Sequence[str], headers: Sequence[str]) -
             return unpacked(Path(command), state_folder() / "bundles")
         if command.endswith(".json"):
             return server_of(read_document(Path(command)).plain, command)
+    if _HOST_AND_PORT.match(command) and not arguments:
+        raise typer.BadParameter(f"is a URL without its scheme: write http://{command}", param_hint="TARGET")
     if "://" in command and not arguments:
         if env:
             raise typer.BadParameter("is for a command; a URL takes --header", param_hint="--env")

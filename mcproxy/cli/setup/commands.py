@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from mcproxy.cli.completing import hosts, servers
-from mcproxy.cli.options import Config
+from mcproxy.cli.options import Config, checked_url
 from mcproxy.cli.runtime import read_configuration
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ def _connect(
     ],
     config: Config = None,
     url: Annotated[
-        str | None, typer.Option(help="The URL of the endpoint. Default: that of the gateway, where it runs.")
+        str | None,
+        typer.Option(
+            callback=checked_url, help="The URL of the endpoint. Default: that of the gateway, where it runs."
+        ),
     ] = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="Let the host start the gateway, even where it runs.")] = False,
     project: Annotated[

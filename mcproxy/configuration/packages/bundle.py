@@ -43,6 +43,8 @@ def unpacked(path: Path, folder: Path) -> dict[str, object]:
             server = _server(manifest, target, path)
             if not target.exists():
                 _extract(archive, target, path)
+    except FileNotFoundError as error:
+        raise _wrong(path, "is not there: correct the path") from error
     except (OSError, zipfile.BadZipFile) as error:
         raise _wrong(path, f"is not a bundle that can be unpacked: {error}") from error
     return server

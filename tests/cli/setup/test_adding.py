@@ -78,6 +78,29 @@ def test_a_command_that_names_a_file_here_is_run_here_wherever_the_gateway_is_st
     assert (here.cwd, anywhere.cwd) == (str(config.parent), None)
 
 
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("localhost:8000/mcp", "is a URL without its scheme: write http://localhost:8000/mcp"),
+        ("nowhere.mcpb", "nowhere.mcpb: is not there: correct the path"),
+        ("host.json", "host.json: is no server.json of the registry"),
+        ("mailto://x", "should be an http or https URL"),
+    ],
+)
+def test_a_target_that_is_none_is_told_by_what_it_is(
+    config: Path, capsys: pytest.CaptureFixture[str], target: str, sentence: str
+) -> None:
+    (config.parent / "host.json").write_text('{"mcpServers": {}}')
+    assert code("add", "new", "--no-connect", "--yes", target) == 2
+    assert sentence in capsys.readouterr().err
+    assert config.read_text() == TEXT
+
+
+def test_a_command_line_in_quotes_is_warned_of(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("add", "new", "--no-connect", "--dry-run", "npx -y package") == 0
+    assert "is a whole command line, and no shell reads it: write command: npx" in capsys.readouterr().err
+
+
 def test_options_before_and_behind_the_whole_command_are_of_add(config: Path) -> None:
     assert code("add", "--no-connect", "new", "--env", "A=b", "python3", "server.py", "--yes") == 0
     assert load(config, {}).upstreams[1].args == ("server.py",)
