@@ -68,13 +68,13 @@ class Older(Exception):
         """Whether the server did not answer: it may also be slow, and of either era."""
 
 
-def identity(answer: Response | ErrorResponse, status: int | None = None) -> ServerIdentity:
-    """The identity in a stateless server's answer. `status` is the HTTP status, if any.
+def identity(answer: Response | ErrorResponse) -> ServerIdentity:
+    """The identity in a stateless server's answer.
 
     Raises Older, or Unreachable if the server is stateless and refuses the gateway.
     """
     if isinstance(answer, ErrorResponse):
-        raise _judged(answer.error, status)
+        raise _judged(answer.error)
     try:
         supported = _versions.decode(answer.result["supportedVersions"])
     except (KeyError, msgspec.MsgspecError) as error:
@@ -85,8 +85,8 @@ def identity(answer: Response | ErrorResponse, status: int | None = None) -> Ser
     return _identity(answer.result)
 
 
-def is_modern(error: ErrorObject, status: int | None) -> bool:
-    """Whether an error shows a stateless server: by its code, or by HTTP 404 for an unknown method.
+def is_modern(error: ErrorObject, status: int) -> bool:
+    """Whether the error of a call shows a stateless server: by its code, or by HTTP 404 for an unknown method.
 
     streamable-http, Protocol Version Header: with 404, "the JSON-RPC error body distinguishes this case".
     """
@@ -101,9 +101,11 @@ def wants_handshake(status: int, text: str) -> bool:
     return status in _WITHOUT_SESSION and _HANDSHAKE_WANTED.search(text) is not None
 
 
-def _judged(error: ErrorObject, status: int | None) -> Older | Unreachable:
+def _judged(error: ErrorObject) -> Older | Unreachable:
     said = f"{DISCOVER} was refused: {error.message} ({error.code})"
-    if not is_modern(error, status):
+    if error.code not in MODERN_ERRORS:
+        # An unknown method too, also with 404: stateless servers "MUST implement this RPC" (changelog, 2026-07-28), but
+        # a gateway of that era may pass it to a server of the other.
         return Older(said)
     if error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return Unreachable(said)

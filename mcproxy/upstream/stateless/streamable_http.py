@@ -137,7 +137,7 @@ async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
         with anyio.fail_after(timeout):
             response = await posts.post(QUESTION, {})
             with closing(response):
-                return identity(await _first_answer(posts, response), response.status)
+                return identity(await _first_answer(posts, response))
     except TimeoutError as error:
         raise Older(f"no answer to {QUESTION.method} after {timeout:g} s (probe)", silent=True) from error
     except (NotAccepted, PeerGone) as error:

@@ -171,6 +171,7 @@ async def test_r58_a_server_of_http_and_sse_is_still_found() -> None:
         (400, error(-32000, "Bad Request: Server not initialized")),
         (406, error(-32000, "Not Acceptable")),
         (200, error(-32601, "Method not found", "discover")),
+        (404, error(-32601, "Method not found", "discover")),
         (200, error(-32602, "Invalid request parameters", "discover")),
         (
             400,
@@ -201,7 +202,6 @@ async def test_what_is_no_modern_error_is_of_a_server_of_old(status: int, body: 
         (429, None),
         (500, None),
         (503, error(-32601, "Method not found")),
-        (404, error(-32601, "Method not found")),
         (400, error(-32020, "Header mismatch")),
         (400, error(-32021, "Missing capability")),
     ],
