@@ -194,11 +194,14 @@ class ClusterEvents:
             log.info("changes go round among the replicas again", doing=doing)
 
     async def _resume(self) -> None:
-        """Goes on after the last entry that was read, if the stream is still the one that it was."""
+        """Goes on after the last entry that was read; of a stream that took that one's place all is read."""
         end = await self._store.end(STREAM)
         if self._position is None:
             self._position = end
-        elif end == START or end.epoch != self._position.epoch or end.number < self._position.number:
+        elif end == START or end.epoch != self._position.epoch:
+            self._miss()
+            self._position = StreamPosition(end.epoch, 0)
+        elif end.number < self._position.number:
             self._miss()
             self._position = end
 

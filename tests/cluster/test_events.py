@@ -27,7 +27,7 @@ from mcproxy.cluster.events import (
     upstream_change,
 )
 from mcproxy.cluster.store.local import LocalStore
-from mcproxy.cluster.store.protocol import Store, StoreUnavailable
+from mcproxy.cluster.store.protocol import Store, StoreUnavailable, StreamPosition
 from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.protocol.methods import Kind
@@ -184,6 +184,20 @@ async def test_entries_that_are_not_kept_any_more_are_a_gap(redis_store: Store) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(late.events.run)
             await late.hearing.until(lambda it: it.gaps > 0)
+            tasks.cancel_scope.cancel()
+
+
+async def test_what_was_told_on_a_stream_that_took_the_place_of_a_lost_one_is_heard_by_who_comes_back_late() -> None:
+    store = LocalStore()
+    late = replica(store, "late")
+    late.events._position = StreamPosition(1, 1000)
+    async with replicas(store) as three:
+        three[0].events.tell(SessionEnded("before it was back"))
+        await three[1].hearing.hears(SessionEnded("before it was back"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(late.events.run)
+            await late.hearing.hears(SessionEnded("before it was back"))
+            assert late.hearing.gaps == 1
             tasks.cancel_scope.cancel()
 
 
