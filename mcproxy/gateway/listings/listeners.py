@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import anyio
 
@@ -17,7 +17,10 @@ from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.methods import Kind, is_audible
-from mcproxy.telemetry.metrics import Metrics
+from mcproxy.telemetry.metrics import UNKNOWN, Metrics
+
+MOST_COMPARED: Final = 64
+"""Pairs of views whose differences are remembered while listeners are told; beyond that it starts anew."""
 
 
 class _Seen(NamedTuple):
@@ -108,17 +111,22 @@ class Listeners(Component):
     async def run(self) -> None:
         """Tells listeners of changed lists until cancelled."""
         while True:
-            compare = _comparison()
-            while self._behind:
-                listener = next(iter(self._behind))
-                view = await in_turns(self._catalogue.viewing(listener.caller))
-                # As of now: there may have been a change for one that was not behind, and any may have left.
-                seen = self._behind.pop(listener, None)
-                if seen is not None:
-                    for kind in compare(seen.view, view):
-                        self.signal(listener, seen.upstream, ListChanged(kind))
-                await anyio.lowlevel.checkpoint()
+            await self._tell_all()
             await self._wakeup.wait()
+
+    async def _tell_all(self) -> None:
+        compare = _comparison()
+        while self._behind:
+            listener = next(iter(self._behind))
+            view = await in_turns(self._catalogue.viewing(listener.caller))
+            # As of now: there may have been a change for one that was not behind, and any may have left.
+            seen = self._behind.pop(listener, None)
+            if seen is not None:
+                # Else the series of an upstream that is gone by now would come back (R52).
+                upstream = seen.upstream if self._catalogue.has(seen.upstream) else UNKNOWN
+                for kind in compare(seen.view, view):
+                    self.signal(listener, upstream, ListChanged(kind))
+            await anyio.lowlevel.checkpoint()
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller
@@ -142,13 +150,15 @@ def change_label(change: Change) -> str:
 
 
 def _comparison() -> Callable[[View, View], list[Kind]]:
-    """Compares two views; each pair once, since most listeners share theirs."""
+    """Compares two views; a pair once as a rule, since most listeners share theirs."""
     found: dict[tuple[int, int], tuple[View, View, list[Kind]]] = {}
     """By the identities of the views, which are kept for as long."""
 
     def compare(before: View, after: View) -> list[Kind]:
         pair = (id(before), id(after))
         if pair not in found:
+            if len(found) >= MOST_COMPARED:  # changes may come faster than all are told
+                found.clear()
             found[pair] = before, after, after.changed(before)
         return found[pair][2]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import anyio
@@ -9,9 +12,15 @@ import pytest
 
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.upstreams import Retired
+from mcproxy.catalog.views.view import View
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.listeners import MOST_COMPARED, Listeners
+from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_MESSAGE, Kind
-from tests.fakes.upstream import FakeUpstream, house, quiet, settings_of, tool
+from mcproxy.telemetry.metrics import Metrics
+from tests.catalog.views.samples import listing
+from tests.fakes.upstream import FakeListener, FakeUpstream, house, quiet, settings_of, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +113,59 @@ async def test_a_listener_that_leaves_before_it_is_told_hears_nothing() -> None:
         h.gateway.leave(listener)
         await quiet()
         assert listener.changes == []
+
+
+async def test_r52_a_change_that_is_told_after_its_upstream_went_brings_no_series_of_it_back() -> None:
+    async with house(offering("a"), offering("b")) as h:
+        await h.ready()
+        listener = h.listener()
+        await quiet()
+        h.gateway.on_event(Retired("a", None))
+        h.gateway.reconfigure(settings_of({"b": {}}), {"b": h["b"]})
+        h.metrics.forget("a")
+        await quiet()
+        assert listener.changes == [ListChanged(Kind.TOOLS)]
+        families = h.metrics.registry.collect()
+        assert "a" not in {sample.labels.get("upstream") for family in families for sample in family.samples}
+
+
+@asynccontextmanager
+async def hearing(count: int) -> AsyncIterator[Callable[[str], None]]:
+    """So many listeners at an upstream; the function lists another tool there."""
+    catalogue = Catalogue(rules_of(settings_of({"up": {}})))
+    listeners = Listeners(catalogue, Metrics())
+
+    def change(name: str) -> None:
+        with listeners.telling_list_changes("up"):
+            catalogue.known.replace(LinkKey("up", None), Kind.TOOLS, listing(Kind.TOOLS, tool(name)))
+
+    for _ in range(count):
+        listeners.join(FakeListener())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listeners.run)
+        yield change
+        tasks.cancel_scope.cancel()
+
+
+def views() -> int:
+    """How many views there are."""
+    gc.collect()
+    return sum(isinstance(each, View) for each in gc.get_objects())
+
+
+async def test_no_earlier_view_is_kept_once_all_were_told() -> None:
+    before = views()
+    async with hearing(2) as change:
+        for name in ("a", "b", "c"):
+            change(name)
+            await quiet()
+            assert views() == before + 1
+
+
+async def test_r23_changes_that_come_faster_than_all_are_told_are_bounded_memory() -> None:
+    before = views()
+    async with hearing(3) as change:
+        for number in range(10 * MOST_COMPARED):
+            change(str(number))
+            await anyio.lowlevel.checkpoint()
+        assert views() <= before + 3 * MOST_COMPARED
