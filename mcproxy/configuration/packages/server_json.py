@@ -29,9 +29,7 @@ def server_of(document: object, file: str) -> dict[str, object]:
             if start is not None and stdio and isinstance(package.get("identifier"), str):
                 return _package(package, start)
     if isinstance(document, Mapping) and not {"remotes", "packages"} & document.keys():
-        sentence = (
-            "is no server.json of the registry: it has neither `packages` nor `remotes`; `import` reads hosts' files"
-        )
+        sentence = "is no server.json of the registry, with `packages` or `remotes`; `import` reads hosts' files"
         raise ConfigurationError([Problem(file, sentence)])
     kinds = ", ".join(_STARTS)
     sentence = f"names no server that can be run here: a remote over HTTP, or a package over stdio of {kinds}"

@@ -94,7 +94,12 @@ def test_an_entry_of_the_registry_becomes_a_server_of_that_version(
     assert server_of(document, "server.json") == expected
 
 
-@pytest.mark.parametrize("document", [{}, [], "x", {"packages": "x", "remotes": [1, {"type": "http"}]}])
+@pytest.mark.parametrize("document", [[], "x", {"packages": "x", "remotes": [1, {"type": "http"}]}])
 def test_what_names_nothing_that_runs_here_is_refused(document: object) -> None:
     with pytest.raises(ConfigurationError, match="of npm, pypi, oci"):
         server_of(document, "server.json")
+
+
+def test_a_file_of_another_kind_is_told_as_that() -> None:
+    with pytest.raises(ConfigurationError, match="is no server.json of the registry"):
+        server_of({"mcpServers": {}}, "server.json")
