@@ -101,5 +101,5 @@ def test_what_names_nothing_that_runs_here_is_refused(document: object) -> None:
 
 
 def test_a_file_of_another_kind_is_told_as_that() -> None:
-    with pytest.raises(ConfigurationError, match="is no server.json of the registry"):
+    with pytest.raises(ConfigurationError, match=r"is no server\.json of the registry"):
         server_of({"mcpServers": {}}, "server.json")
