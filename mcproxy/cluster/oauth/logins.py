@@ -37,15 +37,18 @@ class SharedLogins:
         """Raises StoreFailed, before the visitor was sent to an authorization server."""
         sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode(_Login(state, session, step))).encode()
         name = _name(state)
+        crowded = crowded_out(self._begun)
+        # Before the store is asked: logins that begin meanwhile find the room that is left.
+        if crowded is not None:
+            del self._begun[crowded]
+        self._begun[name] = principal
         try:
-            crowded = crowded_out(self._begun)
             if crowded is not None:
                 await self._store.remove(crowded)
-                self._begun.pop(crowded, None)
             await self._store.put(name, sealed, life)
         except StoreUnavailable as error:
+            self._begun.pop(name, None)
             raise away() from error
-        self._begun[name] = principal
 
     async def take(self, state: str, session: str) -> bytes | None:
         """Raises StoreFailed."""

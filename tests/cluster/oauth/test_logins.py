@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from mcproxy.cluster.oauth.logins import SharedLogins
@@ -58,6 +59,20 @@ async def test_logins_that_one_replica_began_are_bounded() -> None:
     assert len(await store.names("")) == MAX_LOGINS
     assert await it.take("0", "mine") is None
     assert await it.take("2", "mine") == b"step"
+
+
+async def test_logins_that_begin_at_once_are_bounded_as_well() -> None:
+    class Slow(Interrupted):
+        async def remove(self, key: str, expected: bytes | None = None) -> bool:
+            await anyio.lowlevel.checkpoint()
+            return await super().remove(key, expected)
+
+    store = Slow()
+    it = logins(store)
+    async with anyio.create_task_group() as tasks:
+        for number in range(2 * MAX_LOGINS):
+            tasks.start_soon(it.add, f"{number}", "mine", "ann", b"step", 60)
+    assert len(await store.names("")) == MAX_LOGINS
 
 
 async def test_many_logins_by_the_links_of_one_principal_push_out_none_of_others() -> None:
