@@ -40,10 +40,13 @@ def test_fails_and_then_hangs(hanging):
     assert False
 """
 LEAVING = """
-import subprocess
+import subprocess, sys
+
+PARENT = "import subprocess; child = subprocess.Popen(['sleep', '3603']); print(flush=True); child.wait()"
 
 def test_passes():
-    subprocess.Popen(["sh", "-c", "sleep 3603 & sleep 3604"])
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
+    assert parent.stdout.readline() == b"\\n", "its child runs by then"
 """
 LOOKING = """
 import subprocess, sys
