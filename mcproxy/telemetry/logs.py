@@ -5,16 +5,16 @@ Secrets are taken out by value, from every line of every library (requirement R4
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+from mcproxy.telemetry.log_stream import LogStream
 
 MIN_SECRET: Final = 6
 """Characters of a secret at least: shorter values are words such as `true`, and redacting them would protect little."""
@@ -50,11 +50,11 @@ def configure(
         redacting(secrets),
     ]
     renderer = _renderer(form, stream)
-    lines = cast(TextIO, _Forgiving(stream))
+    lines = cast(TextIO, LogStream(stream))
     structlog.configure(
         processors=[*prepared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(lines),
+        logger_factory=structlog.WriteLoggerFactory(lines),
         cache_logger_on_first_use=False,
     )
     _configure_libraries(prepared, renderer, lines, threshold)
@@ -71,22 +71,6 @@ def is_verbose() -> bool:
     """Whether debug logs are written."""
     verbose: bool = structlog.get_logger().is_enabled_for(logging.DEBUG)
     return verbose
-
-
-class _Forgiving(io.TextIOBase):
-    """A stream that drops lines it cannot write: a closed terminal must not stop the gateway."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
 
 
 def _of_its_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
