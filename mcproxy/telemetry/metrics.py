@@ -115,7 +115,10 @@ class Metrics:
         self.received = self.bytes_in.labels
         self.sent = self.bytes_out.labels
         self.notifications = Counter(
-            "mcproxy_notifications", "Changes signalled to clients.", ("upstream", "kind"), registry=r
+            "mcproxy_notifications",
+            "Times that a client was told of a change of an upstream's lists or resources.",
+            ("upstream", "kind"),
+            registry=r,
         )
         self.upstream_notifications = Counter(
             "mcproxy_upstream_notifications", "Notifications of an upstream.", ("upstream", "kind"), registry=r
@@ -128,14 +131,14 @@ class Metrics:
         )
         self.notification_delay = Histogram(
             "mcproxy_notification_delay_seconds",
-            "Seconds from an upstream's notification to the signal to the last client concerned.",
+            "Seconds from an upstream's notification until the last client that it concerns was told.",
             ("upstream", "kind"),
             buckets=_SECONDS,
             registry=r,
         )
         self.subscriptions = Gauge(
             "mcproxy_subscriptions",
-            "Resource subscriptions: those of clients, and those made upstream for them.",
+            "Subscriptions to resources, by side: those of clients, and those made at the upstream for all of them.",
             ("upstream", "side"),
             registry=r,
         )
@@ -159,20 +162,26 @@ class Metrics:
         )
         r.register(self.cache_reads)
         self.cache_evictions = Counter(
-            "mcproxy_cache_evictions", "Cached reads evicted to make room.", ("upstream",), registry=r
+            "mcproxy_cache_evictions", "Cached reads dropped to make room for others.", ("upstream",), registry=r
         )
         self.cache_invalidations = Counter(
             "mcproxy_cache_invalidations",
-            "Invalidations of cached reads, by cause.",
+            "Times that cached reads were dropped because they may be out of date, by cause.",
             ("upstream", "cause"),
             registry=r,
         )
         self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes of cached reads.", ("upstream",), registry=r)
         self.cache_entries = Gauge("mcproxy_cache_entries", "Cached reads.", ("upstream",), registry=r)
         self.event_loop_lag = Gauge(
-            "mcproxy_event_loop_lag_seconds", "Longest recent delay of the event loop.", registry=r
+            "mcproxy_event_loop_lag_seconds",
+            "Seconds by which the event loop was late, at worst in the last 15 s; calls wait as long.",
+            registry=r,
         )
-        self.tasks = Gauge("mcproxy_tasks", "Tasks of the event loop.", registry=r)
+        self.tasks = Gauge(
+            "mcproxy_tasks",
+            "Tasks of the event loop (asyncio), each of which does or awaits something; not tasks of the protocol.",
+            registry=r,
+        )
         self.build = Info("mcproxy_build", "The version of the gateway, and of what it runs on.", registry=r)
         self.build.info({"version": __version__, "python": platform.python_version()})
         ProcessCollector(registry=r)
@@ -205,7 +214,7 @@ class Metrics:
         )
         self.approvals = Counter(
             "mcproxy_approvals",
-            "Calls that waited for approval, by who was asked and what came of it.",
+            "Calls that waited for approval, by who was asked (caller or operator) and what came of it.",
             ("approver", "outcome"),
             registry=r,
         )
@@ -224,7 +233,7 @@ class Metrics:
         self.approvals_waiting = Gauge("mcproxy_approvals_waiting", "Calls that wait for approval.", registry=r)
         self.large_results = Counter(
             "mcproxy_large_results",
-            "Results over their limit: shortened; structured content passed whole; uncut, as images are; unkept.",
+            "Results over their limit: shortened; structured (passed whole); uncut, as images are; unkept (too large).",
             ("upstream", "verdict"),
             registry=r,
         )
@@ -250,7 +259,9 @@ class Metrics:
             ("outcome",),
             registry=r,
         )
-        self.embedded_texts = Gauge("mcproxy_embedded_texts", "Texts of tools whose vectors are kept.", registry=r)
+        self.embedded_texts = Gauge(
+            "mcproxy_embedded_texts", "Texts of tools whose vectors (proxy.embeddings) are kept.", registry=r
+        )
         self.limited = Counter(
             "mcproxy_limited", "Calls refused by a limit of access.limits.", ("upstream", "limit"), registry=r
         )
@@ -262,13 +273,13 @@ class Metrics:
         )
         self.pins_refused = Gauge(
             "mcproxy_pins_refused",
-            "Definitions and instructions that differ from those approved (access.pins).",
+            "Definitions and instructions that are not as approved (access.pins), and are held back in mode enforce.",
             ("upstream", "kind"),
             registry=r,
         )
         self.oauth_login_wanted = Gauge(
             "mcproxy_oauth_login_wanted",
-            "Principals who must log in to the upstream.",
+            "Callers who must log in at the upstream before their calls can go on; 1 where one login serves all.",
             ("upstream",),
             registry=r,
         )
@@ -280,7 +291,7 @@ class Metrics:
         )
         self.oauth_token_expiry = Gauge(
             "mcproxy_oauth_token_expiry_timestamp_seconds",
-            "When the upstream's present token ends; 0 where there is none, or it says no end.",
+            "Unix time at which the upstream's present token ends; 0 where there is none, or it says no end.",
             ("upstream",),
             registry=r,
         )
@@ -292,7 +303,7 @@ class Metrics:
         )
         self.cluster_mismatches = Gauge(
             "mcproxy_cluster_mismatches",
-            "Other replicas whose configuration, lock or version differs from this one's.",
+            "Other replicas that differ from this one, by what: configuration, lock or version.",
             ("what",),
             registry=r,
         )
@@ -304,7 +315,7 @@ class Metrics:
         )
         self.cluster_hop_seconds = Histogram(
             "mcproxy_cluster_hop_seconds",
-            "Time from sending a request on until the head of its response.",
+            "Seconds from sending a request on to another replica until the head of its response.",
             buckets=_OWN_SECONDS,
             registry=r,
         )
@@ -315,16 +326,18 @@ class Metrics:
             registry=r,
         )
         self.cluster_store_failures = Counter(
-            "mcproxy_cluster_store_failures", "Operations of the shared store that failed.", registry=r
+            "mcproxy_cluster_store_failures", "Operations of the shared store (Redis) that failed.", registry=r
         )
         self.cluster_events = Counter(
             "mcproxy_cluster_events",
-            "Events told to other replicas, heard of them, and gaps: events that were missed.",
+            "Events that replicas tell each other: told by this one, heard by it, and gaps, in which it missed some.",
             ("what",),
             registry=r,
         )
         self.audit_records = Counter("mcproxy_audit_records", "Audit records written.", registry=r)
-        self.audit_lost = Counter("mcproxy_audit_lost", "Audit records lost.", registry=r)
+        self.audit_lost = Counter(
+            "mcproxy_audit_lost", "Audit records that were not written, and are lost.", registry=r
+        )
         self.audit_failing = Gauge(
             "mcproxy_audit_failing", "1 while the audit log cannot be written, else 0.", registry=r
         )
