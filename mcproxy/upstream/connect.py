@@ -22,7 +22,7 @@ from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake import conversation as handshake
 from mcproxy.upstream.handshake import http_sse as sse
 from mcproxy.upstream.handshake import streamable_http as streamable
-from mcproxy.upstream.link import Connect, Duplex, Link, Refused, Rejected, Unreachable, task_group
+from mcproxy.upstream.link import Connect, CutOff, Duplex, Link, Refused, Rejected, Unreachable, task_group
 from mcproxy.upstream.stateless import stdio as stateless_stdio
 from mcproxy.upstream.stateless import streamable_http as stateless_http
 from mcproxy.upstream.stateless.probe import Older
@@ -114,6 +114,11 @@ async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -
             probe.ask()
             with anyio.move_on_after(timeouts.probe):
                 await probe.answered.wait()
+        elif isinstance(error, CutOff) and probe.is_sent:
+            # A child that is slow to start may have died of the probe.
+            await probe.answered.wait()
+            if isinstance(probe.outcome, PeerGone):
+                raise probe.outcome from error
         if not probe.found.is_set():
             raise
     finally:

@@ -34,6 +34,10 @@ class Refused(Unreachable):
     """The server answered the handshake with a refusal."""
 
 
+class CutOff(Unreachable):
+    """The connection ended before the handshake was answered."""
+
+
 class NotAccepted(Exception):
     """The upstream has provably not executed this request: it may be sent again over another link (R4)."""
 

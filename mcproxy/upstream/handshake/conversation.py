@@ -76,6 +76,7 @@ from mcproxy.upstream.handshake.task_clients import TaskClients
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import (
     BOM,
+    CutOff,
     Duplex,
     Link,
     NotAccepted,
@@ -207,7 +208,9 @@ class HandshakeConversation:
             )
             self._identity = _identity(answer)
             await self._send(Notification(INITIALIZED, {}))
-        except (NotAccepted, PeerGone, RequestTimeout) as error:
+        except (NotAccepted, PeerGone) as error:
+            raise CutOff(f"initialize: {error}") from error
+        except RequestTimeout as error:
             raise Unreachable(f"initialize: {error}") from error
 
     def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:

@@ -80,6 +80,8 @@ class PipeProbe:
         self._wanted = anyio.Event()
         self.outcome: ServerIdentity | Older | Unreachable | PeerGone | None = None
         """None until there is an answer."""
+        self.is_sent = False
+        """Whether the server was asked."""
         self.answered = anyio.Event()
         self.found = anyio.Event()
         """Set if the server turns out to be stateless."""
@@ -89,6 +91,7 @@ class PipeProbe:
         with self._scope:
             with anyio.move_on_after(delay):
                 await self._wanted.wait()
+            self.is_sent = True
             self.outcome = await self._answer()
             self.answered.set()
             if isinstance(self.outcome, ServerIdentity):

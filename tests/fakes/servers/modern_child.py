@@ -1,10 +1,10 @@
 """A server of the stateless era over stdio, some of whose ways are odd. Standard library alone.
 
 Runs as `python modern_child.py [MANNER...]`: `mute` says nothing to `server/discover`, `slow` answers it only after
-it was asked for `initialize` and refuses that, `brittle` dies of it, `legacy` calls it unknown; what is `mute`,
-`brittle` or `legacy` speaks 2025-11-25. `tardy` announces no changes, and refuses `initialize` only when it is asked
-for something else. `both` speaks the era that it is first asked in, `deaf` never answers `initialize`. `chatty` logs a
-line of JSON first.
+it was asked for `initialize` and refuses that, `brittle` dies of it (where `slow`: only then), `legacy` calls it
+unknown; what is `mute`, `brittle` or `legacy` speaks 2025-11-25. `tardy` announces no changes, and refuses `initialize`
+only when it is asked for something else. `both` speaks the era that it is first asked in, `deaf` never answers
+`initialize`. `chatty` logs a line of JSON first.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def on_discover(request: Message) -> None:
     if "chatty" in MANNERS:
         sys.stdout.write('{"level": "info", "msg": "up"}\n')
     if "brittle" in MANNERS:
+        if "slow" in MANNERS:
+            next(sys.stdin)
         os._exit(1)
     if "legacy" in MANNERS:
         refuse(request, -32602, "Invalid request parameters")

@@ -291,8 +291,11 @@ async def test_r58_a_child_of_old_is_spoken_to_by_handshake_over_the_same_pipe(m
     assert methods == ["server/discover", "initialize", "notifications/initialized", "tools/call"]
 
 
-async def test_a_child_that_dies_of_the_question_is_started_again_and_not_asked() -> None:
-    async with running(child("brittle")) as it:
+@pytest.mark.parametrize(("manners", "probe"), [(["brittle"], GUARD), (["brittle", "slow"], 0.1)])
+async def test_a_child_that_dies_of_the_question_is_started_again_and_not_asked(
+    manners: list[str], probe: float
+) -> None:
+    async with running(child(*manners, probe=probe), delays=lambda _: 3600) as it:
         heard = value(await it.upstream(tool("heard")))
         assert identity(it) == OLDER
         assert it.events.of(Disconnected) == []
