@@ -19,6 +19,8 @@ from httpx2 import AsyncClient
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.timeouts import GUARD
+
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
@@ -46,7 +48,7 @@ async def answer(host: str, server: str, tool: str, arguments: dict[str, Any]) -
                 name: re.sub(own.variable, lambda found: os.environ[found[1]], value)
                 for name, value in entry.get("headers", {}).items()
             }
-            http = await stack.enter_async_context(AsyncClient(headers=headers))
+            http = await stack.enter_async_context(AsyncClient(headers=headers, timeout=GUARD))
             to: Any = streamable_http_client(entry["url"], http_client=http)
         else:
             to = StdioServerParameters(command=entry["command"], args=entry["args"], env=entry.get("env"))
