@@ -1,4 +1,4 @@
-"""Links that are callers' own: ends those that are over, and says which calls concern them alone (R14, R39).
+"""Links that one caller has to itself: ends those that are over, and says which calls concern them alone (R14, R39).
 
 A session's links end with the session. Links of a principal, or made with credentials that callers brought, end after
 an idle time. Connects nothing: a call, or the fetcher of its lists, makes a link.

@@ -1,4 +1,4 @@
-"""Makes elicitations by URL of the error that names URLs to visit first (2025-11-25, `URLElicitationRequiredError`).
+"""Turns the error that names URLs to visit first into elicitations by URL (2025-11-25, `URLElicitationRequiredError`).
 
 2026-07-28 has no such error: there, input is asked for in a result (basic, "Error Codes"; mrtr). Sends nothing.
 """

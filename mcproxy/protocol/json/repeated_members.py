@@ -1,4 +1,4 @@
-"""Members that come twice in a JSON object: parsers take the first, take the last, or refuse (RFC 8259, section 4)."""
+"""Find members that come twice in a JSON object: parsers take the first, the last, or refuse (RFC 8259, section 4)."""
 
 from __future__ import annotations
 
