@@ -133,7 +133,12 @@ def check(
 @commands.command(rich_help_panel=_SERVE)
 def health(
     config: Config = None,
-    ready: Annotated[bool, typer.Option("--ready", help="Also fail if it wants no traffic: /readyz.")] = False,
+    ready: Annotated[
+        bool,
+        typer.Option(
+            "--ready", help="Also fail if it is not ready, as /readyz says: a required server is missing, or it stops."
+        ),
+    ] = False,
 ) -> None:
     """Ask whether the gateway of this configuration runs here."""
     from mcproxy.cli.health import health
@@ -334,10 +339,14 @@ def policy_test(
 def login(
     name: Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)],
     config: Config = None,
-    scope: Annotated[list[str] | None, typer.Option("--scope", help="Asked for as well, as often as needed.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="For the redirect; 0 takes a free one.")] = 0,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="A scope to ask for as well, as often as needed.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port here that the browser comes back to; 0 takes a free one.")
+    ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
-    device: Annotated[bool, typer.Option("--device", help="By a code, entered on any device.")] = False,
+    device: Annotated[bool, typer.Option("--device", help="Log in by a code that is entered on any device.")] = False,
 ) -> None:
     """Log in to a server that wants OAuth.
 
@@ -373,7 +382,7 @@ def logout(
 def grants_(config: Config = None, as_json: Json = False) -> None:
     """Show the logins that the gateway holds at servers.
 
-    Where, for what, until when.
+    Each with its caller, authorization server, scopes and end; exits with 3 where there are none.
     """
     from mcproxy.cli.access import grants
 

@@ -49,7 +49,7 @@ def _restart(names: Names, config: Config = None) -> None:
 
 
 def _retry(names: Names, config: Config = None) -> None:
-    """Connect now to servers that the gateway waits to try again."""
+    """Try servers at once that the gateway would try later."""
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
 
@@ -59,7 +59,7 @@ def _retry(names: Names, config: Config = None) -> None:
 def _logs(
     name: Annotated[str, typer.Argument(help="The server, as the configuration names it.", autocompletion=servers)],
     config: Config = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until interrupted.")] = False,
 ) -> None:
     """Print the last lines of the stderr of a server's process."""
     from mcproxy.cli.running import operating
@@ -74,7 +74,7 @@ def _log_level(
 ) -> None:
     """Change the log level of the gateway that runs.
 
-    Until it is restarted.
+    It holds until the gateway is restarted.
     """
     from mcproxy.cli.running import operating
     from mcproxy.configuration.loading import find
@@ -83,9 +83,9 @@ def _log_level(
 
 
 def _doctor(config: Config = None, as_json: Json = False) -> None:
-    """Say what is wrong here, each with a remedy.
+    """Say what is wrong here, with a remedy for each.
 
-    With the configuration, this machine, or the gateway that runs.
+    Looks at the configuration, at this machine and at the gateway that runs; exits with 0 where it found nothing.
     """
     from mcproxy.cli.running import diagnosing
     from mcproxy.configuration.loading import find

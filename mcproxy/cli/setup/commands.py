@@ -167,7 +167,7 @@ def _enable(name: ServerName, config: Config = None) -> None:
 def _disable(name: ServerName, config: Config = None) -> None:
     """Switch a server off in the configuration.
 
-    A gateway that runs takes leave of it.
+    A gateway that runs lets its calls end, and stops it.
     """
     from mcproxy.cli.setup import adding
 
