@@ -51,7 +51,7 @@ class Exposures:
         self._layout = layout
         self._most = most
         self._kept: dict[ListKey, dict[Showing, tuple[_Kept, ...]]] = {}
-        """Of each the exposure of the known list, and of one that may take its place; the newest first.
+        """Of each the exposure of the known list, and of one that may take its place.
 
         What was used last is last. The inner mappings are replaced with the settings: work that goes on in turns
         leaves what it made where nobody looks.
@@ -87,19 +87,18 @@ class Exposures:
                 yield from self._making(key, showing, listing)
 
     def settle(self, key: ListKey) -> None:
-        """Drops what was worked out of other lists than the known one."""
-        known = self._known.listing(*key)
+        """Drops what was worked out of the list that was known before, but for what another can be made from."""
         for showing, kept in self._kept.get(key, {}).items():
-            if len(kept) > 1 and any(each.listing is known for each in kept):
-                self._kept[key][showing] = tuple(each for each in kept if each.listing is known)
+            self._kept[key][showing] = self._known.latest(key, kept)
 
     def _making(self, key: ListKey, showing: Showing, listing: Listing) -> Steps[Exposure]:
         showings = self._kept.setdefault(key, {})
         kept = showings.get(showing, ())
         found = next((each.exposure for each in kept if each.listing is listing), None)
         if found is None:
-            found = yield from self._made(key, showing, listing, kept[0].exposure if kept else NOTHING)
-            kept = (_Kept(listing, found), *showings.get(showing, ())[:1])
+            earlier = next((each.exposure for each in self._known.latest(key, kept)), NOTHING)
+            found = yield from self._made(key, showing, listing, earlier)
+            kept = (*self._known.latest(key, showings.get(showing, ())), _Kept(listing, found))
         showings.pop(showing, None)
         showings[showing] = kept
         if len(showings) > self._most:

@@ -5,22 +5,37 @@ What is known of a link stays when the link goes down, until it is emptied or re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, TypeVar
 
 from mcproxy.call.identity import LinkOwner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import DOUBTFUL, Freshness
 from mcproxy.catalog.views.snapshots import EMPTY, Listing, Snapshot
-from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.protocol.capabilities import lists, tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.methods import Kind
 
 
-class KnownLinks:
-    """Keeps nothing of upstreams that are not configured. Calls `changed` with each link whose lists change."""
+class Made(Protocol):
+    """Something that was made of a list."""
 
-    def __init__(self, is_configured: Callable[[str], bool], changed: Callable[[LinkKey], None]) -> None:
+    @property
+    def listing(self) -> Listing:
+        """The list."""
+
+
+M = TypeVar("M", bound=Made)
+
+
+class KnownLinks:
+    """Keeps nothing of upstreams that are not configured. Calls `changed` with each link that changes, and its lists
+    that do."""
+
+    def __init__(
+        self, is_configured: Callable[[str], bool], changed: Callable[[LinkKey, Collection[Kind]], None]
+    ) -> None:
         self._is_configured = is_configured
         self._changed = changed
         self.snapshots: dict[LinkKey, Snapshot] = {}
@@ -74,6 +89,14 @@ class KnownLinks:
         """One list as last fetched; None if unknown."""
         snapshot = self.snapshots.get(link)
         return snapshot.lists.get(kind) if snapshot else None
+
+    def latest(self, key: ListKey, made: tuple[M, ...]) -> tuple[M, ...]:
+        """Of what was made of a list as it was at several times, that of the known one, or one if there is none of it.
+
+        Nothing if no list is known.
+        """
+        known = self.listing(*key)
+        return () if known is None else tuple(each for each in made if each.listing is known)[:1] or made[:1]
 
     def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
         """Whether the upstream declares that it announces every change of the list.
@@ -144,13 +167,14 @@ class KnownLinks:
         self.owned[link.owner] = self.owned.get(link.owner, set()) - {link}
         if not self.owned[link.owner]:
             del self.owned[link.owner]
-        self._changed(link)
+        self._changed(link, tuple(Kind))
 
     def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
         if self._is_configured(link.upstream):
+            before = self.snapshots.get(link, Snapshot()).lists
             self.snapshots[link] = snapshot
             self.owned.setdefault(link.owner, set()).add(link)
-            self._changed(link)
+            self._changed(link, [kind for kind in Kind if snapshot.lists.get(kind) is not before.get(kind)])
 
 
 def _absent(identity: ServerIdentity) -> dict[Kind, Listing]:

@@ -8,7 +8,7 @@ a view, or in the layout under it, therefore need not ask the policy again (requ
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -250,12 +250,13 @@ class Catalogue:
         listed = self.view(caller).find(Kind.SKILLS, entry_key(Kind.SKILLS, skill) or "")
         return listed is not None and same(Kind.SKILLS, listed.entry, skill)
 
-    def _changed(self, link: LinkKey) -> None:
+    def _changed(self, link: LinkKey, kinds: Collection[Kind]) -> None:
         """Drops views and routes that were made from a link's earlier lists."""
         if link not in self.known.snapshots:
             self.exposures.forget(link)
             self.vetted.forget(link)
-        for kind in Kind:
+        for kind in kinds:
+            self.vetted.settle(ListKey(link, kind))
             self.exposures.settle(ListKey(link, kind))
         self._changes += 1
         self._latest, owner = None, link.owner

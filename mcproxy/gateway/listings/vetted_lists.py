@@ -41,7 +41,7 @@ class VettedLists:
         self.enforced = pins.enforced
         """Whether unapproved entries are hidden."""
         self._vetted: dict[LinkKey, dict[Kind, tuple[_Vetted, ...]]] = {}
-        """The verdicts on each known list, and on one that may take its place; the newest first.
+        """The verdicts on each known list, and on one that may take its place.
 
         The inner mappings go with their link, and all with the pins: work that goes on in turns leaves what it made
         where nobody looks.
@@ -59,6 +59,12 @@ class VettedLists:
         """Drops the verdicts on a link that is gone."""
         self._vetted.pop(link, None)
         self._withheld.pop(link, None)
+
+    def settle(self, key: ListKey) -> None:
+        """Drops the verdicts on the list that was known before."""
+        verdicts = self._vetted.get(key.link, {})
+        if key.kind in verdicts:
+            verdicts[key.kind] = self._known.latest(key, verdicts[key.kind])
 
     def listing(self, link: LinkKey, kind: Kind) -> Listing:
         """A known list, without the entries that lack a required approval."""
@@ -97,13 +103,13 @@ class VettedLists:
         return at_once(self._vetting(link, kind, self._known.snapshots[link].lists[kind]))
 
     def _vetting(self, link: LinkKey, kind: Kind, listing: Listing) -> Steps[_Vetted]:
-        verdicts = self._vetted.setdefault(link, {})
+        key, verdicts = ListKey(link, kind), self._vetted.setdefault(link, {})
         kept = verdicts.get(kind, ())
         found = next((vetted for vetted in kept if vetted.listing is listing), None)
         if found is None:
-            earlier = kept[0].flaws if kept else None
-            found = yield from _vetting_listing(self._pins, ListKey(link, kind), listing, earlier)
-            verdicts[kind] = (found, *verdicts.get(kind, ())[:1])
+            earlier = next((vetted.flaws for vetted in self._known.latest(key, kept)), None)
+            found = yield from _vetting_listing(self._pins, key, listing, earlier)
+            verdicts[kind] = (*self._known.latest(key, verdicts.get(kind, ())), found)
         return found
 
 

@@ -67,6 +67,35 @@ def test_r78_nothing_is_left_to_do_once_a_prepared_list_is_known() -> None:
         assert sum(1 for _ in catalogue.exposures.making(TOOLS, showing)) == 0
 
 
+def test_r78_what_was_prepared_is_kept_while_other_lists_of_the_link_change_or_a_prepared_one_is_not_taken() -> None:
+    before, other, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "abc")
+    catalogue = knowing(before, {"policy": POLICY})
+    showings = [ALL, ERA, READER]
+    for showing in showings:
+        keys(catalogue, showing)
+    for found in (other, after):
+        at_once(catalogue.exposures.preparing(TOOLS, found))
+        catalogue.known.replace(LINK, Kind.RESOURCES, listing(Kind.RESOURCES))
+        for showing in showings:
+            assert sum(1 for _ in catalogue.exposures.making(TOOLS, showing)) == 0
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    for showing in showings:
+        assert sum(1 for _ in catalogue.exposures.making(TOOLS, showing)) == 0
+
+
+def test_nothing_is_kept_of_a_list_once_another_took_its_place_or_none() -> None:
+    before, after = (listing(Kind.TOOLS, tool(name)) for name in "ab")
+    held = sys.getrefcount(before)
+    catalogue = knowing(before, {"policy": POLICY})
+    for showing in (ALL, ERA, READER):
+        keys(catalogue, showing)
+    at_once(catalogue.exposures.preparing(TOOLS, after))
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    assert sys.getrefcount(before) == held
+    catalogue.known.empty(LINK)
+    assert sys.getrefcount(after) == held
+
+
 def test_other_settings_hold_although_a_list_was_being_prepared_by_the_earlier_ones() -> None:
     before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
     catalogue = knowing(before)
