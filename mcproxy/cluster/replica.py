@@ -265,6 +265,8 @@ class Replica:
             yield
             return
         async with self._records.fetched(key):
+            # Its home may have come again while the record was read.
+            self._rounds = ROUNDS
             yield
 
     def _give_back(self, label: str) -> None:

@@ -68,15 +68,19 @@ class RedisProxy:
     refuses: bool = False
     port: int = 0
     held: int = 0
-    """Pieces that it was given while it held all."""
+    """Pieces that it was given and held."""
+    passed: int = 0
+    """Pieces that it passed on."""
+    _word: bytes = b""
     _pass: asyncio.Event = field(default_factory=asyncio.Event)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._pass.set()
 
-    def hold(self) -> None:
-        """Nothing passes until `release`: as a Redis that hangs."""
+    def hold(self, word: bytes = b"") -> None:
+        """Nothing passes that has `word` in it until `release`; without one, nothing at all: as a Redis that hangs."""
+        self._word = word
         self._pass.clear()
 
     def release(self) -> None:
@@ -115,10 +119,12 @@ class RedisProxy:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                self.held += not self._pass.is_set()
-                await self._pass.wait()
+                if self._word in data:
+                    self.held += not self._pass.is_set()
+                    await self._pass.wait()
                 await asyncio.sleep(self.delay)
                 writer.write(data)
+                self.passed += 1
         writer.close()
         self._writers.discard(writer)
 

@@ -503,6 +503,47 @@ async def test_a_frozen_replica_executes_nothing_twice_and_has_its_sessions_back
     assert set(upstream.executed.values()) == {1}
 
 
+async def test_a_session_that_is_opened_elsewhere_just_as_its_replica_wakes_is_left_to_that_one(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    redis, upstreams, soon = RedisProxy(redis_server.port), {"up": {"url": upstream.url}}, {"member_ttl": 2}
+    async with (
+        redis.serving() as behind_proxy,
+        replica(tmp_path / "home", replica_settings(upstreams, redis_server.url, soon), ends_well=False) as home,
+        replica(tmp_path / "other", replica_settings(upstreams, behind_proxy, soon), ends_well=False) as other,
+        aiohttp.ClientSession() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        await knows(other, 1)
+        client = Sessions(http, Cluster([home, other], "", tmp_path))
+        await client.open(0)
+        home.process.send_signal(signal.SIGSTOP)
+        try:
+            await other.log.says(lambda entry: entry.get("event") == "a replica is gone")
+            redis.hold(b"mcproxy:session:")
+            tasks.start_soon(client.ask, 1, "ping")
+            await _until(lambda: redis.held > 0)
+            since = len(other.log.entries)
+        finally:
+            home.process.send_signal(signal.SIGCONT)
+        await other.log.says(lambda entry: entry.get("event") == "a replica came", since)
+        # Many announcements later, no session that came meanwhile is looked for.
+        goal = redis.passed + 20
+        await _until(lambda: redis.passed > goal)
+        redis.release()
+        with anyio.fail_after(GUARD):
+            while 'adoptions_total{outcome="restored"} 1.0' not in await metrics(http, other):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            while sessions_at(await metrics(http, other)):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+
+
+def sessions_at(shown: str) -> int:
+    """The live sessions that a replica's metrics show."""
+    return sum(int(float(line.split()[-1])) for line in shown.splitlines() if line.startswith("mcproxy_sessions{"))
+
+
 async def test_a_replica_too_busy_to_accept_connections_keeps_its_sessions(
     redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
 ) -> None:
