@@ -1,9 +1,10 @@
 """Counts the files of the package that one message enters: a real gateway, traced between a real client and servers.
 
-`python -m tests.docs.entered_files` prints a line for each case and its files; `--json` prints them as one object. It
-starts the gateway by its command line alone, so that it measures other revisions as well: `PYTHONPATH=OTHER python
-tests/docs/entered_files.py`. A file counts where one of its functions begins or goes on in more than half of several
-repetitions: what a timer of the gateway does meanwhile is in fewer, and what now and then is not needed in more.
+`python -m tests.docs.entered_files` prints a line for each case and its files; `--json` prints in how many repetitions
+each file was entered, as one object. It starts the gateway by its command line alone, so that it measures other
+revisions as well: `PYTHONPATH=OTHER python tests/docs/entered_files.py`. A file counts where one of its functions
+begins or goes on in more than half of several repetitions: what a timer of the gateway does meanwhile is in fewer, and
+what now and then is not needed in more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from types import FrameType
@@ -52,6 +53,7 @@ PREFIX: Final = "io.modelcontextprotocol"
 
 Message = dict[str, Any]
 Files = set[str]
+Entries = dict[str, int]
 
 
 class Tracer:
@@ -257,9 +259,9 @@ mcpServers:
 """
 
 
-def entered_mostly(tracer: Tracer, carry_out: Callable[[], None]) -> Files:
-    """The files that more than half of the repetitions enter."""
-    entries: Counter[str] = Counter()
+def entries(tracer: Tracer, carry_out: Callable[[], None]) -> Entries:
+    """In how many of REPETITIONS each file is entered."""
+    found: Counter[str] = Counter()
     counted = discarded = 0
     while counted < REPETITIONS:
         with tracer.recording() as entered:
@@ -267,16 +269,21 @@ def entered_mostly(tracer: Tracer, carry_out: Callable[[], None]) -> Files:
         if tracer.stood_still and discarded < DISCARDED:
             discarded += 1
             continue
-        entries.update(entered)
+        found.update(entered - CLOCKWORK)
         counted += 1
-    return {file for file, number in entries.items() if number > REPETITIONS / 2} - CLOCKWORK
+    return dict(sorted(found.items()))
 
 
-def measure() -> dict[str, list[str]]:
+def mostly(found: Mapping[str, int]) -> list[str]:
+    """The files that count as entered: in more than half of the repetitions."""
+    return [file for file, number in found.items() if number > REPETITIONS / 2]
+
+
+def measure() -> dict[str, Entries]:
     """The files that each case enters, by its name. Runs a gateway in this thread, which takes its signals."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and then by the gateway too
     tracer, log = Tracer(), Log()
-    found: dict[str, list[str]] = {}
+    found: dict[str, Entries] = {}
     stateless, handshake = McpServer(stateless=True), McpServer(stateless=False)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "mcproxy.yaml")
@@ -289,7 +296,7 @@ def measure() -> dict[str, list[str]]:
                 cases.wait_for_upstreams()
                 for name, carry_out in cases.all().items():
                     carry_out()  # the first time of anything enters more: what is remembered is made then
-                    found[name] = sorted(entered_mostly(tracer, carry_out))
+                    found[name] = entries(tracer, carry_out)
             except BaseException:  # noqa: BLE001 - said before the gateway is told to end, in this thread as well
                 traceback.print_exc(file=sys.__stderr__)
             finally:
@@ -312,4 +319,4 @@ if __name__ == "__main__":
     if "--json" in sys.argv:
         print(json.dumps(measured, indent=1))
     for name, files in measured.items() if "--json" not in sys.argv else ():
-        print(f"{name}: {len(files)}\n  {' '.join(files)}")
+        print(f"{name}: {len(mostly(files))}\n  {' '.join(mostly(files))}")
