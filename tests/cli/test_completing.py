@@ -20,6 +20,7 @@ from mcproxy.cli.commands import commands
         ("mcproxy disable t", ["time"]),
         ("mcproxy login g", ["git", "github"]),
         ("mcproxy list r", ["resources"]),
+        ("mcproxy add --no", ["--no-connect"]),
     ],
 )
 def test_a_shell_is_offered_what_there_is(

@@ -39,6 +39,8 @@ class _AddCommand(TyperCommand):
             if "--" not in words and not getattr(error, "possibilities", True):
                 error.message += _BEHIND_DASHES
             raise
+        if ctx.resilient_parsing:  # a shell completes the line, which is not all there yet
+            return rest
         target = list(ctx.params["target"])
         together = any(words[start : start + len(target)] == target for start in range(len(words)))
         if "--" not in words and not together:
