@@ -31,3 +31,20 @@ def at_once(steps: Steps[T]) -> T:
         except StopIteration as ended:
             result: T = ended.value
             return result
+
+
+class Turns:
+    """Several pieces of long work, of which one has a step between two turns of other tasks, in order."""
+
+    def __init__(self) -> None:
+        self._lock = anyio.Lock()
+
+    async def take(self, steps: Steps[T]) -> T:
+        """As `in_turns`."""
+        while True:
+            async with self._lock:
+                try:
+                    next(steps)
+                except StopIteration as ended:
+                    result: T = ended.value
+                    return result

@@ -186,14 +186,19 @@ class Gateway:
 
     def handler(self, call: Call) -> Awaitable[Outcome]:
         """The whole way of a call, by the settings in force when the call begins."""
-        if call.caller.credentials is None and not self._own_links.has_principals:
-            return self._handler(call)
-        return self._with_own_links(call)
+        if call.caller.credentials is not None or self._own_links.has_principals:
+            return self._with_own_links(call)
+        return self._handler(call) if self._catalogue.has_routes(call.caller) else self._once_viewed(call)
+
+    async def _once_viewed(self, call: Call) -> Outcome:
+        """Handles a call once its caller's view is made, which may take long where very much is listed."""
+        await self._catalogue.turns.take(self._catalogue.viewing(call.caller))
+        return await self._handler(call)
 
     async def _with_own_links(self, call: Call) -> Outcome:
         try:
             async with self._own_links.used(call):
-                return await self._handler(call)
+                return await self._once_viewed(call)
         except McpError as refusal:
             return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import anyio
 import pytest
 
-from mcproxy.concurrency.turns import Steps, at_once, in_turns
+from mcproxy.concurrency.turns import Steps, Turns, at_once, in_turns
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -40,3 +42,25 @@ def test_work_that_is_done_at_once_gives_the_same_result() -> None:
     done: list[str] = []
     assert at_once(work(done, "a")) == "a"
     assert done == ["a0", "a1", "a2"]
+
+
+async def test_of_several_pieces_of_work_one_has_a_step_between_two_turns_of_others() -> None:
+    done: list[str] = []
+    others: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            others.append(len(done))
+            await anyio.lowlevel.checkpoint()
+
+    with anyio.fail_after(GUARD):
+        turns = Turns()
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(watch)
+            async with anyio.create_task_group() as tasks:
+                for name in "abcde":
+                    tasks.start_soon(turns.take, work(done, name))
+            watching.cancel_scope.cancel()
+    assert sorted(done) == [f"{name}{step}" for name in "abcde" for step in range(3)]
+    assert done[:5] == ["a0", "b0", "c0", "d0", "e0"]
+    assert max(after - before for before, after in pairwise(others)) == 1

@@ -228,3 +228,29 @@ async def test_instructions_that_fit_need_no_resource() -> None:
         assert error(await gateway.call("resources/read", uri=INSTRUCTIONS_URI)).message.startswith(
             "Resource not found"
         )
+
+
+async def test_r78_the_first_call_of_a_caller_holds_up_no_other_where_very_much_is_listed() -> None:
+    up = FakeUpstream("a", tools={})
+    up.lists[Kind.TOOLS] = [tool(f"t{number}") for number in range(1000)]
+    up.answers["tools/call"] = lambda call: complete(content=[])
+    policy = {"policy": {"roles": {"user": {"allow": [{"tools": ["t*"]}]}}}}
+    async with house(up, access=policy) as h:
+        await h.ready()
+        turns: list[int] = []
+
+        async def count_turns() -> None:
+            while True:
+                turns.append(1)
+                await anyio.lowlevel.checkpoint()
+
+        async def turns_of_a_call(name: str) -> int:
+            turns.clear()
+            decoded(await h.call("tools/call", principal=Principal(name, frozenset({"user"})), name="a__t1"))
+            return len(turns)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(count_turns)
+            first, second = [await turns_of_a_call(name) for name in ("ann", "bob")]
+            tasks.cancel_scope.cancel()
+        assert first > second + 10

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from mcproxy.access.policy import RoleSet
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.views.exposure import NOTHING, Exposure, exposing, exposing_to_handshake, permitting
@@ -36,6 +38,12 @@ class _Kept(NamedTuple):
     exposure: Exposure
 
 
+class _Work(msgspec.Struct, eq=False):
+    steps: Steps[Exposure]
+    made: Exposure | None = None
+    users: int = 0
+
+
 class Exposures:
     """Exposures of the lists in `known`, at most `most` of each list; `layout` says what roles may use."""
 
@@ -57,15 +65,19 @@ class Exposures:
         leaves what it made where nobody looks.
         """
 
+        self._under_way: dict[ListKey, dict[tuple[Showing, int], _Work]] = {}
+        """Work on exposures, by the identity of the list too."""
+
     def reconfigure(self, most: int) -> None:
         """Drops all exposures: they were made by other settings."""
         self._most = most
-        self._kept = {}
+        self._kept, self._under_way = {}, {}
 
     def forget(self, link: LinkKey) -> None:
         """Drops the exposures of a link that is gone."""
         for kind in Kind:
             self._kept.pop(ListKey(link, kind), None)
+            self._under_way.pop(ListKey(link, kind), None)
 
     def of(self, key: ListKey, showing: Showing) -> Exposure:
         """A known list as those callers see it: a look-up, or at once the work of `making`."""
@@ -96,14 +108,39 @@ class Exposures:
         kept = showings.get(showing, ())
         found = next((each.exposure for each in kept if each.listing is listing), None)
         if found is None:
-            earlier = next((each.exposure for each in self._known.latest(key, kept)), NOTHING)
-            found = yield from self._made(key, showing, listing, earlier)
-            kept = (*self._known.latest(key, showings.get(showing, ())), _Kept(listing, found))
-        showings.pop(showing, None)
-        showings[showing] = kept
+            return (yield from self._shared(key, showing, listing))
+        showings[showing] = showings.pop(showing)
+        return found
+
+    def _shared(self, key: ListKey, showing: Showing, listing: Listing) -> Steps[Exposure]:
+        """Whoever needs an exposure takes steps of the one piece of work on it; the last who leaves drops that."""
+        under_way, place = self._under_way.setdefault(key, {}), (showing, id(listing))
+        work = under_way.get(place)
+        if work is None:
+            work = under_way[place] = _Work(self._work(key, showing, listing))
+        work.users += 1
+        try:
+            while work.made is None:
+                try:
+                    next(work.steps)
+                except StopIteration as ended:
+                    work.made = ended.value
+                else:
+                    yield
+        finally:
+            work.users -= 1
+            if not work.users:
+                del under_way[place]
+        return work.made
+
+    def _work(self, key: ListKey, showing: Showing, listing: Listing) -> Steps[Exposure]:
+        showings = self._kept[key]
+        earlier = next((each.exposure for each in self._known.latest(key, showings.get(showing, ()))), NOTHING)
+        made = yield from self._made(key, showing, listing, earlier)
+        showings[showing] = (*self._known.latest(key, showings.pop(showing, ())), _Kept(listing, made))
         if len(showings) > self._most:
             del showings[next(iter(showings))]
-        return found
+        return made
 
     def _made(self, key: ListKey, showing: Showing, listing: Listing, earlier: Exposure) -> Steps[Exposure]:
         # All is looked up before the first turn of others, who may put other settings in force.

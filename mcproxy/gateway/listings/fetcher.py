@@ -43,7 +43,6 @@ from mcproxy.catalog.views.snapshots import EMPTY, read_listing, reading
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.concurrency.pace import Pace
-from mcproxy.concurrency.turns import in_turns
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
@@ -455,10 +454,11 @@ class ListFetcher(Component):
         if fetched.cut is not None:
             log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=fetched.cut)
         before = self._catalogue.known.listing(link, kind)
-        listing = await in_turns(reading(link.upstream, kind, fetched.items, before or EMPTY))
+        turns = self._catalogue.turns
+        listing = await turns.take(reading(link.upstream, kind, fetched.items, before or EMPTY))
         if listing == before or not lasts():
             return
-        await in_turns(self._catalogue.exposures.preparing(key, listing, self._reports.showings(kind)))
+        await turns.take(self._catalogue.exposures.preparing(key, listing, self._reports.showings(kind)))
         if not lasts():
             return
         with self._listeners.telling_list_changes(link.upstream):

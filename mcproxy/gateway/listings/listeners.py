@@ -11,7 +11,6 @@ import anyio
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.views.view import View
-from mcproxy.concurrency.turns import in_turns
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
@@ -118,7 +117,7 @@ class Listeners(Component):
         compare = _comparison()
         while self._behind:
             listener = next(iter(self._behind))
-            view = await in_turns(self._catalogue.viewing(listener.caller))
+            view = await self._catalogue.turns.take(self._catalogue.viewing(listener.caller))
             # As of now: there may have been a change for one that was not behind, and any may have left.
             seen = self._behind.pop(listener, None)
             if seen is not None:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 from msgspec import Raw
@@ -31,7 +31,7 @@ from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.offers import agreed_extensions, relayed
 from mcproxy.catalog.views.snapshots import entry_key
 from mcproxy.catalog.views.view import Shown, View
-from mcproxy.concurrency.turns import Steps
+from mcproxy.concurrency.turns import Steps, Turns
 from mcproxy.gateway.listings.exposures import Exposures, Showing
 from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.known_links import KnownLinks
@@ -86,6 +86,8 @@ class Catalogue:
         self.known = KnownLinks(self.has, self._changed)
         self.vetted = VettedLists(self.known, rules.pins)
         self.exposures = Exposures(self.known, self.vetted, self._layout, rules.max_views)
+        self.turns: Final = Turns()
+        """For what takes long about lists."""
         self._changes = 0
         """How often lists or settings changed."""
         self._max_instructions = rules.max_instructions
@@ -170,16 +172,31 @@ class Catalogue:
             self._latest = caller, self._routes_of(caller)
         return self._latest[1]
 
-    def _routes_of(self, caller: Caller) -> RouteTable:
-        roles = self._policy.roles_of(caller.principal)
-        key = (caller.endpoint, roles, self._owners(caller), dialect(caller.version))
+    def has_routes(self, caller: Caller) -> bool:
+        """Whether the caller's routes are at hand; if not, `viewing` makes in turns what takes long of them."""
+        if self._latest is not None and self._latest[0] is caller:
+            return True
+        key = self._routes_key(caller)
         routes = self._route_tables.get(key)
         if routes is None:
-            routes = self._route_tables[key] = self._make_routes(caller, roles)
+            return False
+        self._route_tables.move_to_end(key)
+        self._latest = caller, routes
+        return True
+
+    def _routes_of(self, caller: Caller) -> RouteTable:
+        key = self._routes_key(caller)
+        routes = self._route_tables.get(key)
+        if routes is None:
+            routes = self._route_tables[key] = self._make_routes(caller, key[1])
             if len(self._route_tables) > self._max_views:
                 self._route_tables.popitem(last=False)
         self._route_tables.move_to_end(key)
         return routes
+
+    def _routes_key(self, caller: Caller) -> RouteTableKey:
+        roles = self._policy.roles_of(caller.principal)
+        return caller.endpoint, roles, self._owners(caller), dialect(caller.version)
 
     def view(self, caller: Caller) -> View:
         """The caller's view. A look-up, like `routes`."""

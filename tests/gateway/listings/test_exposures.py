@@ -153,3 +153,36 @@ def test_only_so_many_exposures_of_a_list_are_kept_and_the_least_recently_used_g
         catalogue.exposures.of(TOOLS, Showing(AGGREGATE, frozenset({name})))
         assert catalogue.exposures.of(TOOLS, ALL) is first
     assert catalogue.exposures.of(TOOLS, ERA) is not second
+
+
+def test_r37_what_several_callers_need_is_worked_out_once() -> None:
+    catalogue = knowing(listing(Kind.TOOLS, *(tool(f"a{number}") for number in range(300))))
+    alone = sum(1 for _ in knowing(catalogue.known.snapshots[LINK].lists[Kind.TOOLS]).exposures.making(TOOLS, ALL))
+    several = [catalogue.exposures.making(TOOLS, ALL) for _ in range(3)]
+    steps = 0
+    while several:
+        for each in list(several):
+            if next(each, several) is several:
+                several.remove(each)
+            else:
+                steps += 1
+    assert steps == alone
+
+
+def test_what_nobody_needs_any_more_is_worked_out_for_whoever_needs_it_next() -> None:
+    catalogue = knowing(listing(Kind.TOOLS, *(tool(f"a{number}") for number in range(300))))
+    given_up = catalogue.exposures.making(TOOLS, ALL)
+    next(given_up)
+    given_up.close()
+    assert len(keys(catalogue)) == 300
+
+
+def test_lists_that_follow_each_other_may_be_worked_out_beside_each_other() -> None:
+    before, after = (listing(Kind.TOOLS, *(tool(f"{name}{number}") for number in range(300))) for name in "ab")
+    catalogue = knowing(before)
+    beside = [catalogue.exposures.making(TOOLS, ALL), catalogue.exposures.preparing(TOOLS, after, (ALL,))]
+    while beside:
+        beside = [each for each in beside if next(each, beside) is not beside]
+    assert keys(catalogue)[0] == "a0"
+    catalogue.known.replace(LINK, Kind.TOOLS, after)
+    assert keys(catalogue)[0] == "b0"
