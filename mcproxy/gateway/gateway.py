@@ -188,7 +188,10 @@ class Gateway:
         """The whole way of a call, by the settings in force when the call begins."""
         if call.caller.credentials is not None or self._own_links.has_principals:
             return self._with_own_links(call)
-        return self._handler(call) if self._catalogue.has_routes(call.caller) else self._once_viewed(call)
+        catalogue, caller = self._catalogue, call.caller
+        if catalogue.latest_caller is caller or catalogue.has_routes(caller):
+            return self._handler(call)
+        return self._once_viewed(call)
 
     async def _once_viewed(self, call: Call) -> Outcome:
         """Handles a call once its caller's view is made, which may take long where very much is listed."""

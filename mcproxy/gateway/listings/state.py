@@ -94,8 +94,10 @@ class Catalogue:
         self._max_views = rules.max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
         """Most recently used last."""
-        self._latest: tuple[Caller, RouteTable] | None = None
+        self._latest_routes: RouteTable
         """The table that was asked for last: one call asks for it several times."""
+        self.latest_caller: Caller | None = None
+        """The caller of that table, which is at hand as long as this stands here."""
         self._views: LRUCache[ViewKey, View] = LRUCache(rules.max_views)
         self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(rules.max_views)
 
@@ -108,7 +110,7 @@ class Catalogue:
         self.exposures.reconfigure(rules.max_views)
         self._max_instructions = rules.max_instructions
         self._max_views = rules.max_views
-        self._latest = None
+        self.latest_caller = None
         self._changes += 1
         self._route_tables.clear()
         self._views = LRUCache(rules.max_views)
@@ -168,20 +170,19 @@ class Catalogue:
 
     def routes(self, caller: Caller) -> RouteTable:
         """The caller's routes. A look-up, unless something changed since the last call."""
-        if self._latest is None or self._latest[0] is not caller:
-            self._latest = caller, self._routes_of(caller)
-        return self._latest[1]
+        if self.latest_caller is not caller:
+            self._latest_routes, self.latest_caller = self._routes_of(caller), caller
+        return self._latest_routes
 
     def has_routes(self, caller: Caller) -> bool:
         """Whether the caller's routes are at hand; if not, `viewing` makes in turns what takes long of them."""
-        if self._latest is not None and self._latest[0] is caller:
-            return True
-        key = self._routes_key(caller)
-        routes = self._route_tables.get(key)
-        if routes is None:
-            return False
-        self._route_tables.move_to_end(key)
-        self._latest = caller, routes
+        if self.latest_caller is not caller:
+            key = self._routes_key(caller)
+            routes = self._route_tables.get(key)
+            if routes is None:
+                return False
+            self._route_tables.move_to_end(key)
+            self._latest_routes, self.latest_caller = routes, caller
         return True
 
     def _routes_of(self, caller: Caller) -> RouteTable:
@@ -276,7 +277,7 @@ class Catalogue:
             self.vetted.settle(ListKey(link, kind))
             self.exposures.settle(ListKey(link, kind))
         self._changes += 1
-        self._latest, owner = None, link.owner
+        self.latest_caller, owner = None, link.owner
         if owner is None:
             self._route_tables.clear()
             self._views.clear()
