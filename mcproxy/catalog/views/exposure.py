@@ -1,6 +1,7 @@
 """One upstream's list as one endpoint shows it: filtered, named, rewritten and encoded.
 
-Does not ask which callers may use an entry: one exposure serves all callers of an endpoint.
+One exposure serves all callers of an endpoint; a part of it, made by `permitting`, those who may not use everything.
+Knows no caller and no role: the `Space` says what may be used.
 """
 
 from __future__ import annotations
