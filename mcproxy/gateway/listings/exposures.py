@@ -92,6 +92,8 @@ class Exposures:
 
         By all who see that list now, and by `others`.
         """
+        if key.link not in self._known.snapshots:
+            return  # it went before the first step
         known, showings = self._known.listing(*key), self._kept.setdefault(key, {})
         current = [showing for showing, kept in showings.items() if any(each.listing is known for each in kept)]
         for showing in dict.fromkeys((*others, *current)):
@@ -125,6 +127,7 @@ class Exposures:
                     next(work.steps)
                 except StopIteration as ended:
                     work.made = ended.value
+                    assert work.made is not None, "it failed for another who needs it"
                 else:
                     yield
         finally:

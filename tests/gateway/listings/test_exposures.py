@@ -133,6 +133,18 @@ def test_an_upstream_may_go_while_its_list_is_prepared() -> None:
     assert catalogue.known.listing(LINK, Kind.TOOLS) is None
 
 
+def test_an_upstream_may_go_before_the_first_step_on_its_list() -> None:
+    catalogue = knowing(listing(Kind.TOOLS, tool("a")))
+    after = listing(Kind.TOOLS, tool("b"))
+    held = sys.getrefcount(after)
+    preparing = catalogue.exposures.preparing(TOOLS, after, (ALL, ERA))
+    catalogue.known.retire(LINK)
+    catalogue.reconfigure(rules_of(settings_of({"other": {}})))
+    at_once(preparing)
+    del preparing
+    assert sys.getrefcount(after) == held
+
+
 def test_nothing_is_kept_of_a_list_whose_link_goes_while_it_is_prepared() -> None:
     catalogue = knowing(listing(Kind.TOOLS, tool("a")))
     after = listing(Kind.TOOLS, *(tool(f"b{number}") for number in range(300)))
