@@ -253,6 +253,17 @@ class HandshakeConversation:
                 self._all_answered.set()
         return self._outcome(call, answer)
 
+    async def answers_ping(self) -> bool:
+        """Whether the server still answers this session (ping); one that takes long may."""
+        spec = self._context.spec.timeouts
+        try:
+            await self._requests.exchange("ping", {}, self._send, Timeouts(spec.idle, spec.total))
+        except RequestTimeout:
+            return True
+        except (NotAccepted, PeerGone, Rejected):
+            return False
+        return True
+
     async def _give_up(self, cancelled: Message) -> None:
         """Tells the server that a call is given up, and, heard or not, takes back from its client what it asked."""
         assert isinstance(cancelled, Notification)

@@ -1,7 +1,7 @@
 """Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST to send, GET to listen.
 
 A request's own response stream carries its whole exchange, and is resumed if the server allows that. If the server lost
-the session, the link closes; `reconnecting` makes another. Sends no request twice.
+the session, or answers nothing in it any more, the link closes; `reconnecting` makes another. Sends no request twice.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ class _Streamable:
         self._post_headers: ExtraHeaders | None = None
         self._conversation = HandshakeConversation(context, tasks, self._send)
         self._channel = PushChannel.RESTORED
+        self._is_pinging = False
+        """Whether it is being asked if the session still works."""
         self._due: set[RequestId] = set()
         """Requests that were only accepted: their answers are due on the GET stream."""
 
@@ -197,6 +199,21 @@ class _Streamable:
                     response.finish(reusable=self._conversation.is_answered(request.id))
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
+            broke = isinstance(error, PeerGone) or (isinstance(error, Rejected) and (error.status or 0) >= 500)
+            if broke and self._conversation.version is not None and not self._is_pinging:
+                self._tasks.start_soon(self._drain_unless_answered)
+
+    async def _drain_unless_answered(self) -> None:
+        """Closes the link if the server answers nothing in its session any more, so that another is made.
+
+        Python's SDK as of 1.9 ends a session for good, and says so to nobody, when one of its calls is cancelled.
+        """
+        self._is_pinging = True
+        try:
+            if not await self._conversation.answers_ping():
+                self._conversation.drain("the upstream answers nothing in this session any more, not even a ping")
+        finally:
+            self._is_pinging = False
 
     async def _take_all(self, found: Sequence[Message | InvalidMessage], id: RequestId) -> None:
         """Takes several messages of a response, as a batch."""

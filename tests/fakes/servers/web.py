@@ -57,6 +57,10 @@ async def echo(_: FakeStreamable, __: web.Request, message: Message) -> web.Stre
     return web.json_response(result(message, message["params"].get("arguments")))
 
 
+async def pong(_: web.Request, message: Message) -> web.StreamResponse:
+    return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+
+
 @dataclass
 class FakeStreamable:
     """A server of Streamable HTTP with sessions. `tools` answer `tools/call` by name; `on_get` answers GET."""
@@ -66,6 +70,7 @@ class FakeStreamable:
     session_lost: Callable[[Message | None], web.Response] = lambda _: web.json_response(
         error(-32001, "Session not found"), status=404
     )
+    on_ping: Callable[[web.Request, Message], Awaitable[web.StreamResponse]] = pong
     initialize_as_events: bool = False
     sessions: set[str] = field(default_factory=set)
     deleted: list[str] = field(default_factory=list)
@@ -97,6 +102,8 @@ class FakeStreamable:
             return self.session_lost(message)
         if method == "tools/call":
             return await self.tools[message["params"]["name"]](self, request, message)
+        if method == "ping":
+            return await self.on_ping(request, message)
         return web.Response(status=202)
 
     async def _initialize(self, request: web.Request, message: Message) -> web.StreamResponse:

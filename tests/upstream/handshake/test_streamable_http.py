@@ -352,6 +352,38 @@ async def test_r5_a_stream_that_ends_without_the_response_fails_the_call_at_once
         assert failed.reason is Reason.UNAVAILABLE
 
 
+@pytest.mark.parametrize("breaks", ["the stream ends", "HTTP 500"])
+async def test_a_session_in_which_nothing_is_answered_any_more_gives_way_to_another(breaks: str) -> None:
+    """As with Python's SDK 1.9, once a call was cancelled."""
+
+    async def broken(http: web.Request, message: Message) -> web.StreamResponse:
+        return web.Response(status=500) if breaks == "HTTP 500" else await events(http, b": nothing\n\n")
+
+    async def echo_once_new(server: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
+        is_broken = http.headers["Mcp-Session-Id"] == "session-1"
+        return await (broken(http, message) if is_broken else echo(server, http, message))
+
+    server = FakeStreamable({"echo": echo_once_new}, on_ping=broken)
+    async with serving(server) as url, running(at(url)) as it:
+        assert failure(await it.upstream(tool("echo"))).reason is Reason.UNAVAILABLE
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert value(await it.upstream(tool("echo", {"n": 1}))) == {"n": 1}
+        assert (server.count("ping"), server.count("initialize")) == (1, 2)
+
+
+async def test_a_session_in_which_one_call_breaks_stays_as_long_as_others_are_answered() -> None:
+    async def cut(_: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
+        return await events(http, b": nothing\n\n")
+
+    server = FakeStreamable({"cut": cut, "echo": echo})
+    async with serving(server) as url, running(at(url)) as it:
+        for number in range(3):
+            failure(await it.upstream(tool("cut")))
+            await server.until("ping")
+            assert value(await it.upstream(tool("echo", {"n": number}))) == {"n": number}
+        assert server.count("initialize") == 1
+
+
 async def test_a_stream_with_event_ids_is_resumed_where_it_stopped() -> None:
     pending: list[Message] = []
     resumed: list[str] = []
