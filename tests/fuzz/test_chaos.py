@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 
 async def test_nothing_is_lost_doubled_stuck_leaked_or_misdelivered() -> None:
-    chaos = await main(minutes=8 / 60, seed=7, between_calms=8, clients=1)
+    chaos = await main(minutes=8 / 60, seed=7, between_calms=8, clients=1, at_least=50)
     assert chaos.ledger.findings == []
-    assert chaos.ledger.counts["results"] > 50
-    assert sum(chaos.actions.values()) > 1
+    assert chaos.ledger.counts["results"] >= 50
+    assert sum(chaos.actions.values()) > 0
     assert "| calls |" in report(chaos, 8 / 60)
 
 

@@ -76,7 +76,7 @@ class Chaos:
     _undoing: int = 0
     _undone: anyio.Event = field(default_factory=anyio.Event)
 
-    async def run(self, seconds: float, between_calms: float, clients: int) -> None:
+    async def run(self, seconds: float, between_calms: float, clients: int, at_least: int) -> None:
         began = time.monotonic()
         sequence = decisions(
             self.seed,
@@ -90,7 +90,7 @@ class Chaos:
                 self.clients.append(client)
                 tasks.start_soon(client.run)
             await self._calm(began)
-            while time.monotonic() - began < seconds:
+            while time.monotonic() - began < seconds or self.ledger.counts["results"] < at_least:
                 await self._disturbed(sequence, time.monotonic() + between_calms, tasks)
                 await self._calm(began)
             tasks.cancel_scope.cancel()
@@ -318,12 +318,13 @@ async def main(
     *,
     between_calms: float = BETWEEN_CALMS,
     clients: int = 2,
+    at_least: int = 0,
     on_calm: Callable[[Chaos], None] = lambda chaos: None,
 ) -> Chaos:
-    """Runs at least so long; `clients` is their number for each principal and era."""
+    """Runs so long, and until there are `at_least` results; `clients` is their number for each principal and era."""
     with tempfile.TemporaryDirectory() as name:
         scene = Scene(Path(name))
         async with scene.entered():
             chaos = Chaos(seed, scene, Ledger(time.monotonic), on_calm)
-            await chaos.run(minutes * 60, between_calms, clients)
+            await chaos.run(minutes * 60, between_calms, clients, at_least)
     return chaos
