@@ -200,7 +200,8 @@ class _Streamable:
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
             broke = isinstance(error, PeerGone) or (isinstance(error, Rejected) and (error.status or 0) >= 500)
-            if broke and self._conversation.version is not None and not self._is_pinging:
+            is_open = self._conversation.version is not None and not self._conversation.is_closed
+            if broke and is_open and not self._is_pinging:
                 self._tasks.start_soon(self._drain_unless_answered)
 
     async def _drain_unless_answered(self) -> None:
