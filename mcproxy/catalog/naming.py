@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.concurrency.turns import Steps, at_once
+from mcproxy.concurrency.turns import Steps
 from mcproxy.protocol.methods import URI_KINDS, Kind
 from mcproxy.settings import NameFilter, UpstreamSettings
 from mcproxy.settings.endpoints import Endpoint, key_of
@@ -282,11 +282,6 @@ def _selected(key: str, endpoint: Endpoint, spaces: Iterable[Space]) -> Layout:
     chosen = [space for space in spaces if any(fnmatchcase(space.upstream, glob) for glob in endpoint.upstreams)]
     search = endpoint if endpoint.discovery == "search" else None
     return Layout(key, tuple(replace(space, endpoint=endpoint) for space in chosen), endpoint.roles, search)
-
-
-def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
-    """As `naming`, at once."""
-    return at_once(naming(space, kind, names))
 
 
 def naming(space: Space, kind: Kind, names: Iterable[str]) -> Steps[NameTable]:

@@ -30,7 +30,6 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.call.upstreams import Disconnected, LinkState, LoginStatus, UpstreamStatus
 from mcproxy.catalog.naming import RefusedEntry, layouts
-from mcproxy.catalog.views.exposure import expose
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import Shown, View
@@ -40,6 +39,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 from tests.admin.test_actions import FakeUpstream
+from tests.catalog.whole import expose
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.catalog.contents import contents_fault
-from mcproxy.catalog.naming import Layout, layouts, name_table
+from mcproxy.catalog.naming import Layout, layouts
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uri_matching import matcher, readings, uri_flaw
 from mcproxy.catalog.uris import canonical
@@ -59,6 +59,7 @@ from mcproxy.settings import Content, KeptResultLimits
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.telemetry.logs import redacting
 from mcproxy.upstream.redaction import Redaction
+from tests.catalog.whole import name_table
 from tests.fakes.upstream import settings_of
 
 MAX_RATIO: Final = 24

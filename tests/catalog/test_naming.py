@@ -9,9 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcproxy.call.identity import AGGREGATE
-from mcproxy.catalog.naming import Layout, NameTable, Space, layouts, name_table
+from mcproxy.catalog.naming import Layout, NameTable, Space, layouts
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.endpoints import Endpoint
+from tests.catalog.whole import name_table
 from tests.fakes.upstream import settings_of
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")

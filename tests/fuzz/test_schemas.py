@@ -18,9 +18,9 @@ from mcproxy.catalog.search.own_tools import ToolEffect, effect_of
 from mcproxy.catalog.search.ranking import ToolIndex, terms_of
 from mcproxy.catalog.search.search_view import is_for_models
 from mcproxy.catalog.search.signatures import signature
-from mcproxy.catalog.views.exposure import expose, for_handshake
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import Shown
+from mcproxy.concurrency.turns import at_once
 from mcproxy.gateway.results.structured import shortened_arrays
 from mcproxy.gateway.search.indexes import searched_text
 from mcproxy.protocol.eras import LATEST, Era
@@ -29,8 +29,8 @@ from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Manifest
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
+from tests.catalog.whole import expose, for_handshake
 from tests.fakes.upstream import settings_of
-from tests.gateway.results.steps import result_of
 
 KEYWORDS = [
     *("type", "properties", "required", "enum", "const", "items", "prefixItems", "anyOf", "oneOf", "allOf", "$ref"),
@@ -75,7 +75,7 @@ def test_any_schema_is_survived(schema: object, arguments: dict[str, object]) ->
     assert all(isinstance(flaw, str) for flaw in flaws(shape, first_level(arguments)))
     assert effect_of(entry) in ToolEffect
     assert is_for_models(Shown("t", "up", "t", entry)) in (True, False)
-    result_of(shortened_arrays(raw({"p": list(range(100)), "q": ["x"] * 100}), shape, 20))
+    at_once(shortened_arrays(raw({"p": list(range(100)), "q": ["x"] * 100}), shape, 20))
     with suppress(InvalidAnnotation):
         mirrored_parameters(shape)
     for overrides in OVERRIDES:

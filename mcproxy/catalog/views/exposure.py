@@ -23,7 +23,7 @@ from mcproxy.catalog.views.derived import Derived, deriving
 from mcproxy.catalog.views.entry_shapes import ENTRIES, HANDSHAKE_TOOLS, EntryRule
 from mcproxy.catalog.views.snapshots import Entry, Listing
 from mcproxy.catalog.views.view import Shown
-from mcproxy.concurrency.turns import Steps, at_once
+from mcproxy.concurrency.turns import Steps
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters, unannotated
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, object_or_empty, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
@@ -65,11 +65,6 @@ class Exposure:
 
 
 NOTHING: Final = Exposure()
-
-
-def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -> Exposure:
-    """As `exposing`, at once."""
-    return at_once(exposing(space, kind, listing, tasks=tasks))
 
 
 def exposing(
@@ -177,11 +172,6 @@ def login_names(space: Space) -> tuple[str, ...]:
     """Names for the login tool: the next one, if the upstream's own tool has a name."""
     exposed = map(space.expose_name, ("login", *(f"gateway_login{'_' * count}" for count in range(3))))
     return tuple(name for name in exposed if name is not None)
-
-
-def for_handshake(exposure: Exposure) -> Exposure:
-    """As `exposing_to_handshake`, at once."""
-    return at_once(exposing_to_handshake(exposure))
 
 
 def exposing_to_handshake(exposure: Exposure, earlier: Exposure = NOTHING) -> Steps[Exposure]:

@@ -10,7 +10,6 @@ from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollect
 from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.search.search_view import searchable
-from mcproxy.catalog.views.exposure import expose
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
@@ -18,6 +17,7 @@ from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Endpoint, UpstreamSettings
+from tests.catalog.whole import expose
 
 UNLISTED = "mcproxy_view_unlisted_bytes"
 TAKES = "mcproxy_upstream_takes_credentials"

@@ -8,7 +8,6 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import GATEWAY, layouts
 from mcproxy.catalog.search.own_tools import SCHEMAS
 from mcproxy.catalog.search.search_view import found_by_search, searchable
-from mcproxy.catalog.views.exposure import expose
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
@@ -16,6 +15,7 @@ from mcproxy.protocol.eras import LATEST, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Endpoint, UpstreamSettings
+from tests.catalog.whole import expose
 from tests.fakes.upstream import decoded, tool
 
 APP = tool("app", _meta={"ui": {"resourceUri": "ui://x", "visibility": ["app"]}})

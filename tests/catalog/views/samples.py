@@ -9,7 +9,7 @@ import msgspec
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import Layout, layouts
-from mcproxy.catalog.views.exposure import Exposure, expose
+from mcproxy.catalog.views.exposure import Exposure
 from mcproxy.catalog.views.merging import merge
 from mcproxy.catalog.views.snapshots import Listing, read_listing
 from mcproxy.catalog.views.view import View
@@ -20,6 +20,7 @@ from mcproxy.protocol.eras import (
 )
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
+from tests.catalog.whole import expose
 from tests.fakes.upstream import settings_of
 
 

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.naming import Space, layouts
-from mcproxy.catalog.views.exposure import expose, exposing, exposing_to_handshake, for_handshake, permitting
+from mcproxy.catalog.views.exposure import exposing, exposing_to_handshake, permitting
 from mcproxy.catalog.views.snapshots import Listing, read_listing, reading
 from mcproxy.concurrency.turns import at_once
 from mcproxy.protocol.headers import MirroredParameter
@@ -17,6 +17,7 @@ from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support
 from tests.catalog.views.samples import entries, keys, listing, skill_entry, view_of
+from tests.catalog.whole import expose, for_handshake
 from tests.fakes.upstream import resource, settings_of, tool
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mcproxy.call.calls import Call
 from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.concurrency.turns import at_once
 from mcproxy.gateway.results.abridging import MAX_BLOCKS, Abridgement, SizeVerdict
 from mcproxy.gateway.results.kept import KeptResults
 from mcproxy.gateway.results.shortening import MIN_TEXT, NOTE
@@ -21,7 +22,6 @@ from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings import KeptResultLimits
 from tests.fakes.upstream import FakeClient, decoded
-from tests.gateway.results.steps import result_of
 
 LIMIT = 65_536
 CALLER = Caller(ANONYMOUS, LATEST)
@@ -34,7 +34,7 @@ class Rig:
         self.limit = limit
 
     def abridged(self, result: Mapping[str, object]) -> tuple[Params, SizeVerdict | None]:
-        return result_of(Abridgement(self.kept, CALLER, self.limit).of(first_level(result), None))
+        return at_once(Abridgement(self.kept, CALLER, self.limit).of(first_level(result), None))
 
     def read(self, uri: str) -> str:
         contents: Any = decoded(self.kept.read(Call(row_of("resources/read"), {"uri": raw(uri)}, CALLER, FakeClient())))

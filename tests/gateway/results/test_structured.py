@@ -11,9 +11,9 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from mcproxy.concurrency.turns import at_once
 from mcproxy.gateway.results.structured import MAX_LEAST, MAX_VALUES, STEP, shortened_arrays
 from mcproxy.protocol.jsonrpc import raw
-from tests.gateway.results.steps import result_of
 
 ROW = {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}, "required": ["tags"]}
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
@@ -80,7 +80,7 @@ def test_a_schema_that_is_not_understood_leaves_the_value_whole(schema: bytes) -
 
 
 def shortened(value: Raw, schema: Raw | None, room: int) -> Raw | None:
-    return result_of(shortened_arrays(value, schema, room))
+    return at_once(shortened_arrays(value, schema, room))
 
 
 INNER = {"$id": "urn:inner", "type": "object", "properties": {"list": {"$ref": "#/$defs/list"}}}
