@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -195,7 +196,8 @@ class Gateway:
 
     async def _once_viewed(self, call: Call) -> Outcome:
         """Handles a call once its caller's view is made, which may take long where very much is listed."""
-        await self._catalogue.turns.take(self._catalogue.viewing(call.caller))
+        with suppress(Exception):  # it is made again in the pipeline, where what fails becomes an outcome
+            await self._catalogue.turns.take(self._catalogue.viewing(call.caller))
         return await self._handler(call)
 
     async def _with_own_links(self, call: Call) -> Outcome:

@@ -9,6 +9,7 @@ from typing import get_args
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, ResourceUpdated
@@ -228,6 +229,22 @@ async def test_instructions_that_fit_need_no_resource() -> None:
         assert error(await gateway.call("resources/read", uri=INSTRUCTIONS_URI)).message.startswith(
             "Resource not found"
         )
+
+
+async def test_a_view_that_cannot_be_made_is_an_outcome_of_its_first_call_and_told_in_the_log() -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> None:
+            raise LookupError("a view of nothing")
+
+    up = FakeUpstream("a", tools={})
+    up.lists[Kind.TOOLS] = [tool("t")]
+    async with house(up) as h:
+        await h.ready()
+        h.gateway._catalogue.exposures = Broken()  # type: ignore[assignment]
+        with capture_logs() as logs:
+            outcome = await h.call("tools/list", principal=Principal("ann"), version=LATEST)
+        assert error(outcome).message == "internal error of the gateway: see its log"
+        assert [line["event"] for line in logs if line["log_level"] == "error"] != []
 
 
 async def test_r78_the_first_call_of_a_caller_holds_up_no_other_where_very_much_is_listed() -> None:
