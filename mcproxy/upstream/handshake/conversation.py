@@ -255,9 +255,8 @@ class HandshakeConversation:
 
     async def answers_ping(self) -> bool:
         """Whether the server still answers this session (ping); one that takes long may."""
-        spec = self._context.spec.timeouts
         try:
-            await self._requests.exchange("ping", {}, self._send, Timeouts(spec.idle, spec.total))
+            await self._requests.exchange("ping", {}, self._send, self._context.timeouts["ping"])
         except RequestTimeout:
             return True
         except (NotAccepted, PeerGone, Rejected):
