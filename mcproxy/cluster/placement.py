@@ -8,7 +8,7 @@ the replica that a call came to has applied them. Links follow the owner when it
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 from urllib.parse import quote
@@ -125,20 +125,29 @@ class Placement:
                 yield link
             return
         await self._is_serving.wait()
-        owner = await self._found_owner(spec.name)
-        connections = OwnerConnections(self._envelopes, self._hops, owner, spec.name, self._caller(context))
-        paths = self._settings().proxy.paths
-        url = f"{owner.address}{paths.servers}/{quote(spec.name, safe='')}/mcp"
-        over_http = {"command": None, "args": (), "type": "http", "url": url, "era": "auto"}
-        hop = replace(context, spec=spec.model_copy(update=over_http), connections=connections)
-        async with connect.connected(hop) as link:
-            placed = PlacedLink(link, owner.label, self._settings().proxy.shutdown_grace)
-            connections.on_moved = placed.move
+        async with AsyncExitStack() as stack:
+            link, connections = await self._owner_link(context, stack)
+            placed = PlacedLink(link, connections.owner, connections.moved, self._settings().proxy.shutdown_grace)
             self._links[placed] = spec.name
             try:
                 yield placed
             finally:
                 del self._links[placed]
+
+    async def _owner_link(self, context: LinkContext, stack: AsyncExitStack) -> tuple[Link, OwnerConnections]:
+        """A link to the replica that runs an upstream; to the next one where it ceases to while the link is made."""
+        spec = context.spec
+        path = f"{self._settings().proxy.paths.servers}/{quote(spec.name, safe='')}/mcp"
+        while True:
+            owner = await self._found_owner(spec.name)
+            connections = OwnerConnections(self._envelopes, self._hops, owner, spec.name, self._caller(context))
+            over_http = {"command": None, "args": (), "type": "http", "url": f"{owner.address}{path}", "era": "auto"}
+            hop = replace(context, spec=spec.model_copy(update=over_http), connections=connections)
+            try:
+                return await stack.enter_async_context(connect.connected(hop)), connections
+            except Unreachable:
+                if not connections.moved.is_set():
+                    raise
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -253,17 +262,17 @@ class Placement:
 
 
 class PlacedLink:
-    """Implements `Link`: a link to an upstream at its owner, which ends with its last call when the owner changes.
+    """Implements `Link`: a link to an upstream at its owner, which ends with its last call once `moved` is set.
 
     `grace`: seconds that its calls have then.
     """
 
-    def __init__(self, link: Link, owner: str, grace: float) -> None:
+    def __init__(self, link: Link, owner: str, moved: anyio.Event, grace: float) -> None:
         self._link = link
         self.owner: Final = owner
+        self._moved = moved
         self._grace = grace
         self._in_flight = 0
-        self._moved = anyio.Event()
         self._idle = anyio.Event()
 
     @property
@@ -277,8 +286,6 @@ class PlacedLink:
     def move(self) -> None:
         """Takes no more calls: another replica is the owner."""
         self._moved.set()
-        if not self._in_flight:
-            self._idle.set()
 
     async def __call__(self, call: Call) -> Outcome:
         self._in_flight += 1
@@ -300,8 +307,9 @@ class PlacedLink:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ended)
             await self._moved.wait()
-            with anyio.move_on_after(self._grace):
-                await self._idle.wait()
+            if self._in_flight:
+                with anyio.move_on_after(self._grace):
+                    await self._idle.wait()
             tasks.cancel_scope.cancel()
         return reason
 
@@ -315,7 +323,13 @@ class OwnerConnections:
         self._owner = owner
         self._upstream = upstream
         self._caller = caller
-        self.on_moved: Callable[[], None] = _nothing
+        self.moved: Final = anyio.Event()
+        """Set once another replica is, or is to be, the owner."""
+
+    @property
+    def owner(self) -> str:
+        """The label of the replica that the requests go to."""
+        return self._owner.label
 
     async def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> ClientResponse:
         """Raises ConnectFailed where nothing was executed, and ConnectionBroken."""
@@ -327,15 +341,15 @@ class OwnerConnections:
                 self._owner.address, self._envelopes.seal(envelope, self._owner.label, sent), sent
             )
         except EnvelopeRefused as refusal:
-            self.on_moved()
+            self.moved.set()
             raise ConnectFailed from OSError(str(refusal))
         except (ReplicaUnreachable, Moved):
-            self.on_moved()
+            self.moved.set()
             raise ConnectFailed from OSError("the replica that ran it does so no more")
         except ReplicaSlow:
             raise ConnectFailed from TimeoutError()
         except Lost as error:
-            self.on_moved()
+            self.moved.set()
             raise ConnectionBroken("the replica that ran it ended before it answered") from error
 
 
@@ -386,7 +400,3 @@ async def _read(response: ClientResponse) -> str:
     except (ResponseTooLarge, ConnectionBroken):
         response.close()
         return ""
-
-
-def _nothing() -> None:
-    return

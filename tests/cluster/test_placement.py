@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -13,8 +14,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcproxy.cluster.envelope import Envelopes, HopEnvelope
-from mcproxy.cluster.hop import OUTCOME_FIELD, REFUSED, Hops
+from mcproxy.cluster.envelope import ALIVE, Envelopes, HopEnvelope
+from mcproxy.cluster.hop import MOVED, OUTCOME_FIELD, REFUSED, Hops
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import Member
 from mcproxy.cluster.placement import OwnerGateway, Placement
@@ -23,6 +24,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings import Cluster as ClusterSettings
 from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.supervisor import Supervisor
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import Cluster, cluster, knows, replica, replica_settings
@@ -213,6 +215,36 @@ async def test_a_replica_whose_owner_refuses_its_envelopes_shows_why_and_no_word
             assert told in upstream.status.error
             assert "gossip" not in upstream.status.error
             tasks.cancel_scope.cancel()
+
+
+async def test_a_link_whose_owner_ceases_to_run_the_child_while_it_is_made_is_made_to_the_next_owner() -> None:
+    own, owner = Sealer(b"secret", label="a"), Sealer(b"secret", label="b")
+    spec = UpstreamSettings(name="up", prefix="up", command="never", placement="one")
+    discovered = b'{"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}'
+    requests = 0
+
+    async def serve(request: http.Request, envelope: HopEnvelope) -> http.Answered:
+        nonlocal requests
+        if envelope.target == ALIVE:
+            return http.Response(204, b"")
+        requests += 1
+        if requests == 1:
+            return http.Response(MOVED, b"", {OUTCOME_FIELD: "elsewhere"})
+        asked = json.loads(request.received or b"")
+        answer = b'{"jsonrpc": "2.0", "id": %s, "result": %s}' % (json.dumps(asked["id"]).encode(), discovered)
+        return http.Response(200, answer, {"Content-Type": "application/json"})
+
+    listener = InternalListener(Envelopes(owner), serve, Proxy)
+    with anyio.fail_after(GUARD), closing(Hops(Metrics())) as hops:
+        async with listener.listening(ClusterSettings(listen="127.0.0.1:0"), None) as port:
+            member = Member("b", f"http://127.0.0.1:{port}", "", "", "")
+            placement = Placement(
+                lambda: Settings(upstreams=(spec,)), OneOwner(member), Envelopes(own), hops, runs_nothing
+            )
+            placement._is_serving.set()
+            async with placement.connected(LinkContext(spec, Metrics(), lambda event: None)) as link:
+                assert not link.is_closed
+                assert requests == 2
 
 
 class OneOwner:
