@@ -6,11 +6,12 @@ One task owns a link: it enters it, awaits its end and leaves it (requirement R1
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Protocol, assert_never
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from mcproxy.call.calls import Call, Failed, Outcome
@@ -19,11 +20,21 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Send
 from mcproxy.protocol.json.malformed import reads_as_call
-from mcproxy.protocol.jsonrpc import PARSE_ERROR, InvalidMessage, Message
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorObject,
+    InvalidMessage,
+    Message,
+    parse_object,
+)
 from mcproxy.upstream.context import LinkContext
 
 BOM: Final = b"\xef\xbb\xbf"
 """A byte order mark, which some servers put before JSON. RFC 8259, section 8.1: a parser may ignore it."""
+
+_versions = msgspec.json.Decoder(list[str])
 
 
 class Unreachable(Exception):
@@ -107,6 +118,16 @@ def unanswered(context: LinkContext, call: Call, error: RequestTimeout | Rejecte
 def is_nearly_json(invalid: InvalidMessage, data: bytes) -> bool:
     """Whether an unreadable message may be an answer: it is no valid JSON, and does not begin like a call."""
     return invalid.code == PARSE_ERROR and not reads_as_call(data)
+
+
+def supported_versions(error: ErrorObject) -> Sequence[str] | None:
+    """The versions that the error of an unsupported one lists (2026-07-28, basic, Error Codes); None without a list."""
+    if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        return None
+    try:
+        return _versions.decode(parse_object(error.data or EMPTY_OBJECT)["supported"])
+    except (InvalidMessage, KeyError, msgspec.MsgspecError):
+        return None
 
 
 Connect = Callable[[LinkContext], AbstractAsyncContextManager[Link]]

@@ -67,6 +67,7 @@ EVENTS_PER_TURN: Final = 10
 """Each may be an update that hundreds of clients are told of."""
 BYTES_PER_TURN: Final = 32 * 1024
 """Bytes that are decoded in a row: of the shortest lines, that takes some ten milliseconds."""
+_UNSUPPORTED_VERSION: Final = re.compile(r"\bunsupported (?:mcp[- ])?protocol[- ]version\b", re.IGNORECASE)
 _REDIRECTS: Final = range(300, 400)
 _UNKNOWN_ISSUER: Final = frozenset({18, 19, 20, 21})
 """OpenSSL's codes (X509_V_ERR_...) for certificates of an issuer that is not trusted."""
@@ -357,6 +358,15 @@ def _challenge(response: UpstreamResponse) -> str | None:
 def quotable(body: bytes) -> str:
     """The beginning of a body as text, to quote in errors and to search for patterns."""
     return body[:PREFIX_BYTES].decode(errors="replace")
+
+
+def refuses_version(status: int, text: str) -> bool:
+    """Whether a transport so refuses `MCP-Protocol-Version`, and executes nothing. Not for the answer to a request.
+
+    transports, 2025-11-25, Protocol Version Header: for an unsupported one a server "MUST respond with `400 Bad
+    Request`". The words are those of SDKs.
+    """
+    return status == 400 and _UNSUPPORTED_VERSION.search(text) is not None
 
 
 async def read_body(response: UpstreamResponse, limit: int) -> bytes:

@@ -30,6 +30,7 @@ from mcproxy.upstream.requester import (
     IncomingEvents,
     Requester,
     connection_pool,
+    refuses_version,
 )
 from tests.fakes.certificates import Authority
 from tests.ports import free_port
@@ -212,6 +213,23 @@ async def test_r1_what_makes_no_event_is_decoded_a_part_at_a_time() -> None:
     batches, turns = await taken(b"\n" * (4 * BYTES_PER_TURN))
     assert batches == []
     assert turns >= 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bad Request: Unsupported protocol version: 2025-11-25 (supported versions: 2025-06-18)",
+        "Bad Request: Unsupported MCP-Protocol-Version: 2025-11-25",
+        '{"error":"unsupported protocol version"}',
+    ],
+)
+def test_a_refused_version_is_known_by_what_sdks_say_of_it(text: str) -> None:
+    assert refuses_version(400, text)
+    assert not refuses_version(500, text)
+
+
+def test_r4_a_tool_that_speaks_of_another_version_refuses_none_of_ours() -> None:
+    assert not refuses_version(400, "unsupported version of the TLS protocol")
 
 
 async def test_an_event_over_the_limit_is_refused() -> None:

@@ -84,6 +84,7 @@ from mcproxy.upstream.link import (
     Rejected,
     Unreachable,
     is_nearly_json,
+    supported_versions,
     task_group,
     unanswered,
     unless_gone,
@@ -242,6 +243,7 @@ class HandshakeConversation:
                 send_cancel=self._give_up,
                 id=id,
             )
+            return self._outcome(call, answer)
         except NotAccepted as error:
             self.drain(str(error))
             raise
@@ -251,7 +253,6 @@ class HandshakeConversation:
             self._calls.end(id)
             if self.is_closed and not len(self._requests):
                 self._all_answered.set()
-        return self._outcome(call, answer)
 
     async def answers_ping(self) -> bool:
         """Whether the server still answers this session (ping); one that takes long may."""
@@ -421,6 +422,9 @@ class HandshakeConversation:
     def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
             return Complete(untyped(answer.result))
+        supported = supported_versions(answer.error)
+        if supported is not None and self.version not in supported:
+            raise NotAccepted(f"it no longer speaks {self.version}: {answer.error.message}")
         self._url_elicitations.note_required(answer.error, call.listener)
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 

@@ -48,6 +48,7 @@ from mcproxy.upstream.requester import (
     quotable,
     read_body,
     read_prefix,
+    refuses_version,
 )
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
 
@@ -400,6 +401,9 @@ class _Streamable:
         open = self._conversation.version is not None
         if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
             raise self._session_lost(f"HTTP {response.status}")
+        if open and id is not None and refuses_version(response.status, quotable(body)):
+            rejection = self._requester.rejection(response, body)
+            raise NotAccepted(f"it no longer speaks {self._conversation.version}: {rejection}")
         if open and response.status == 503:
             self._conversation.drain("the upstream is unavailable: HTTP 503")
             raise PeerGone(str(self._requester.rejection(response, body)))

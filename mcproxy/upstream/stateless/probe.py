@@ -34,7 +34,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import DISCOVER
-from mcproxy.upstream.link import Unreachable
+from mcproxy.upstream.link import Unreachable, supported_versions
 
 OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __version__}))
 """The envelope of the gateway's own requests: it declares no capability, since no client is behind them."""
@@ -109,9 +109,8 @@ def _judged(error: ErrorObject) -> Older | Unreachable:
         return Older(said)
     if error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return Unreachable(said)
-    try:
-        supported = _versions.decode(parse_object(error.data or EMPTY_OBJECT)["supported"])
-    except (InvalidMessage, KeyError, msgspec.MsgspecError):
+    supported = supported_versions(error)
+    if supported is None:
         return Unreachable(f"{said}, and it does not say which versions it supports")
     return Unreachable(f"{said}, though it lists {LATEST}") if LATEST in supported else _mismatched(supported)
 

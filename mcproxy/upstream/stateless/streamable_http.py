@@ -50,6 +50,7 @@ from mcproxy.upstream.requester import (
     quotable,
     read_body,
     read_prefix,
+    refuses_version,
 )
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
 from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
@@ -264,7 +265,8 @@ class _Stateless:
         if isinstance(message, ErrorResponse) and is_modern(message.error, response.status):
             self.conversation.take(replace(message, id=request.id), request.id)
             return
-        if wants_handshake(response.status, quotable(body)):
+        text = quotable(body)
+        if wants_handshake(response.status, text) or refuses_version(response.status, text):
             # Replaced by a server of the handshake era, which executes nothing without a session.
             raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
         raise rejection

@@ -189,6 +189,40 @@ async def test_r2_a_lost_session_is_made_anew_and_the_call_sent_once_more(kind: 
         assert len(it.events.of(Disconnected)) == 1
 
 
+@pytest.mark.parametrize("as_answer", [False, True])
+async def test_a_server_without_sessions_that_speaks_another_version_now_is_found_out_anew(as_answer: bool) -> None:
+    speaks = "2025-11-25"
+    called: list[str] = []
+
+    def refusal(message: Message) -> Message:
+        if not as_answer:
+            return error(-32000, "Bad Request: Unsupported protocol version: 2025-11-25 (supported versions: ...)")
+        refused = error(-32022, "Unsupported protocol version", message["id"])
+        refused["error"]["data"] = {"supported": [speaks]}
+        return refused
+
+    async def handle(http: web.Request) -> web.StreamResponse:
+        if http.method != "POST":
+            return web.Response(status=405)
+        message = await http.json()
+        if message["method"] == "initialize":
+            body = {"protocolVersion": speaks, "capabilities": {"tools": {}}, "serverInfo": {"name": "f"}}
+            return web.json_response({**result(message, None), "result": body})
+        if http.headers["MCP-Protocol-Version"] != speaks:
+            return web.json_response(refusal(message), status=400)
+        if "id" not in message:
+            return web.Response(status=202)
+        called.append(message["params"]["arguments"])
+        return await echo(FakeStreamable(), http, message)
+
+    async with serving(handle) as url, running(at(url)) as it:
+        assert value(await it.upstream(tool("echo", "before"))) == "before"
+        speaks = "2025-06-18"
+        assert value(await it.upstream(tool("echo", "after"))) == "after"
+        assert [each.identity.version for each in it.events.of(Connected)] == ["2025-11-25", "2025-06-18"]
+    assert called == ["before", "after"]
+
+
 def test_r2_a_tools_own_error_is_no_lost_session() -> None:
     own = ErrorResponse(None, ErrorObject(-32602, "Session not found"))
     assert not session_is_lost(200, b"", own, had_session=True)

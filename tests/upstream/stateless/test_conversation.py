@@ -252,14 +252,14 @@ async def test_era_legacy_never_asks_and_era_modern_never_falls_back() -> None:
         assert server.count("initialize") == 1
 
 
-@pytest.mark.parametrize("knows_versions", [True, False])
-async def test_a_server_that_turns_out_to_be_another_is_found_out_anew(knows_versions: bool) -> None:
+@pytest.mark.parametrize("words", ["Server not initialized", "Unsupported protocol version: 2026-07-28", None])
+async def test_a_server_that_turns_out_to_be_another_is_found_out_anew(words: str | None) -> None:
     modern, old = FakeStateless(), FakeStreamable()
     replaced = False
 
     def refusal(message: Message) -> web.Response:
-        if not knows_versions:
-            return web.json_response(error(-32000, "Bad Request: Server not initialized"), status=400)
+        if words is not None:
+            return web.json_response(error(-32000, f"Bad Request: {words}"), status=400)
         unsupported = error(-32022, "Unsupported protocol version", message["id"])
         unsupported["error"]["data"] = {"supported": ["2025-11-25"]}
         return web.json_response(unsupported, status=400)
