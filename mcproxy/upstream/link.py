@@ -61,6 +61,13 @@ class Rejected(Exception):
         self.status = status
 
 
+class Echoed(Rejected):
+    """The server writes what it reads, as `cat` does."""
+
+    def __init__(self) -> None:
+        super().__init__("the server sent our own message back: it is no MCP server")
+
+
 class LoginNeeded(Rejected):
     """A person must log in before a request can be sent. The text says why and what to do; `why` is the first part."""
 

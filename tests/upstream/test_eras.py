@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -25,7 +26,7 @@ from mcproxy.upstream.context import DOUBTFUL_AFTER, EraHints, LinkContext
 from mcproxy.upstream.link import Receive
 from tests.ports import free_port
 from tests.timeouts import GUARD
-from tests.upstream.support import FakeClient, Running, answering, request, running, tool, value
+from tests.upstream.support import FakeClient, Running, answering, failure, request, running, tool, value
 from tests.upstream.test_sdk import PATIENT, SDK, accepting, text
 
 pytestmark = pytest.mark.anyio
@@ -165,6 +166,15 @@ async def test_what_a_child_that_is_slow_to_start_says_of_the_other_era_is_no_an
     async with running(modern_child("slow", "tardy", probe=0.2)) as it:
         assert value(await it.upstream(of_stateless_era(tool("echo", {"n": 1})))) == {"n": 1}
         assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
+
+
+@pytest.mark.parametrize("era", ["auto", "modern", "legacy"])
+async def test_a_child_that_writes_what_it_reads_is_told_by_that(
+    era: Literal["auto", "modern", "legacy"],
+) -> None:
+    spec = UpstreamSettings(name="u", prefix="u", command="cat", era=era, timeouts=PATIENT)
+    async with running(spec) as it:
+        assert "the server sent our own message back" in failure(await it.upstream(tool("add"))).error.message
 
 
 def test_an_era_is_doubted_after_attempts_that_fail() -> None:

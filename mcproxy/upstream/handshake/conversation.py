@@ -78,6 +78,7 @@ from mcproxy.upstream.link import (
     BOM,
     CutOff,
     Duplex,
+    Echoed,
     Link,
     NotAccepted,
     Refused,
@@ -97,6 +98,7 @@ SHARED_CAPABILITIES: Final[Params] = {
 }
 """All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
 
+INITIALIZE: Final = "initialize"
 INITIALIZE_ID: Final = 0
 """The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
 
@@ -201,11 +203,11 @@ class HandshakeConversation:
     async def open(self) -> None:
         """Does the handshake (lifecycle, Initialization). Raises Unreachable or Rejected."""
         connect = self._context.spec.timeouts.connect
-        self._context.awaited = "initialize"
+        self._context.awaited = INITIALIZE
         try:
             # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
             answer = await self._requests.exchange(
-                "initialize", _initialize(self._context), self._send, Timeouts(connect, connect), id=INITIALIZE_ID
+                INITIALIZE, _initialize(self._context), self._send, Timeouts(connect, connect), id=INITIALIZE_ID
             )
             self._identity = _identity(answer)
             await self._send(Notification(INITIALIZED, {}))
@@ -319,11 +321,18 @@ class HandshakeConversation:
             case ErrorResponse():
                 self._on_answer(message)
             case Request():
-                self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
+                self._take_request(message, cause)
             case InvalidMessage():
                 self._take_malformed(message)
             case _:
                 assert_never(message)
+
+    def _take_request(self, request: Request, cause: RequestId | None) -> None:
+        if self._identity is None and request.method == INITIALIZE:
+            # Not refused as an unknown method: the refusal would come back too, and pass for the answer.
+            self._requests.fail(INITIALIZE_ID, Echoed())
+            return
+        self._questions.take(request, self._attribute(request, cause), own_stream=cause is not None)
 
     def _take_malformed(self, message: InvalidMessage) -> None:
         """Ends the request that it answers, or tells the server what is wrong with its own (R60)."""

@@ -15,9 +15,9 @@ import anyio
 
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
-from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse_message
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse_message
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Duplex, Link, NotAccepted, Receive, Unreachable, task_group
+from mcproxy.upstream.link import Duplex, Echoed, Link, NotAccepted, Receive, Rejected, Unreachable, task_group
 from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
@@ -70,6 +70,10 @@ async def shared_pipe(pipe: Duplex) -> AsyncIterator[SharedPipe]:
         yield it
 
 
+ProbeOutcome = ServerIdentity | Older | Unreachable | Rejected | PeerGone
+"""PeerGone if the pipe ended before an answer."""
+
+
 class PipeProbe:
     """One `server/discover` on a pipe, and its outcome. A handshake may be tried beside it: the first answer counts."""
 
@@ -78,7 +82,7 @@ class PipeProbe:
         self._context = context
         self._scope = anyio.CancelScope()
         self._wanted = anyio.Event()
-        self.outcome: ServerIdentity | Older | Unreachable | PeerGone | None = None
+        self.outcome: ProbeOutcome | None = None
         """None until there is an answer."""
         self.is_sent = False
         """Whether the server was asked."""
@@ -106,13 +110,13 @@ class PipeProbe:
         self._scope.cancel()
 
     def identity(self) -> ServerIdentity:
-        """The server's identity. Raises Older, Unreachable, or PeerGone if the pipe ended before an answer."""
+        """The server's identity. Raises the outcome where it is an error."""
         assert self.outcome is not None, "there is no answer yet"
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
-    async def _answer(self) -> ServerIdentity | Older | Unreachable | PeerGone:
+    async def _answer(self) -> ProbeOutcome:
         self._context.awaited = self._context.awaited or QUESTION.method
         requests = PendingRequests()
         async with task_group() as tasks:
@@ -120,7 +124,7 @@ class PipeProbe:
             outcome = await self._exchange(requests)
         return outcome  # noqa: RET504  # a return inside would leave mypy in doubt whether the group swallows errors
 
-    async def _exchange(self, requests: PendingRequests) -> ServerIdentity | Older | Unreachable | PeerGone:
+    async def _exchange(self, requests: PendingRequests) -> ProbeOutcome:
         try:
             return identity(
                 await requests.exchange(
@@ -129,7 +133,7 @@ class PipeProbe:
             )
         except NotAccepted as error:
             return PeerGone(str(error))
-        except (Older, Unreachable, PeerGone) as error:
+        except (Older, Unreachable, Rejected, PeerGone) as error:
             return error
 
 
@@ -156,7 +160,10 @@ async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequ
             if invalid.id is not None and invalid.may_be_answer:
                 requests.fail(invalid.id, Unreachable(f"{QUESTION.method}: the answer is malformed: {invalid.reason}"))
             return
-        if isinstance(message, Response | ErrorResponse):
-            requests.settle(message)
+        match message:
+            case Response() | ErrorResponse():
+                requests.settle(message)
+            case Request() if message.method == QUESTION.method:
+                requests.fail(QUESTION.id, Echoed())
 
     requests.fail_all(PeerGone(await pipe.read(receive)))
