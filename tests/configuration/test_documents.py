@@ -56,6 +56,12 @@ def test_every_key_has_its_place(name: str, text: str) -> None:
     assert last.members["c"].text == "2"
 
 
+def test_numbers_with_colons_are_texts() -> None:
+    """YAML 1.1 reads them by sixties: `22:22`, a mapping of ports, as 1342."""
+    tree = parse_document("a: [22:22, 12:30:45, 1:30.5, -1:00, 80]\n", "a.yaml")
+    assert tree.plain == {"a": ["22:22", "12:30:45", "1:30.5", "-1:00", 80]}
+
+
 def test_a_path_is_written_with_dots_and_quoted_where_it_must_be() -> None:
     assert dotted(("mcpServers", "my server", "args", 0)) == 'mcpServers."my server".args.0'
 

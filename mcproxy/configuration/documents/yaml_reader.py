@@ -73,7 +73,8 @@ def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
 
 _YAML: Final = "tag:yaml.org,2002:"
 _YAML_TEXT: Final = frozenset({f"{_YAML}str", f"{_YAML}timestamp", f"{_YAML}value"})
-_YAML_TYPED: Final = frozenset({f"{_YAML}int", f"{_YAML}float", f"{_YAML}bool", f"{_YAML}null"})
+_YAML_NUMBERS: Final = frozenset({f"{_YAML}int", f"{_YAML}float"})
+_YAML_TYPED: Final = _YAML_NUMBERS | {f"{_YAML}bool", f"{_YAML}null"}
 
 
 class _Yaml(msgspec.Struct):
@@ -124,7 +125,8 @@ class _Yaml(msgspec.Struct):
         return merged
 
     def _scalar(self, node: yaml.Node, place: Place, path: Path) -> DocumentScalar:
-        if node.tag in _YAML_TEXT:
+        # YAML 1.1 counts by sixties, and reads 22:22 as 1342: a text here, as in YAML 1.2.
+        if node.tag in _YAML_TEXT or (node.tag in _YAML_NUMBERS and ":" in node.value):
             return str(node.value)
         if node.tag not in _YAML_TYPED:
             self.problems.append(Problem(self.file, f"unknown tag {node.tag}", place, path))
