@@ -32,20 +32,23 @@ def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
     return ExitCode.OK if valid else ExitCode.INPUT
 
 
-def check_result(configuration: Configuration, warnings: Iterable[Problem], *, valid: bool) -> dict[str, object]:
+def check_result(
+    configuration: Configuration, warnings: Iterable[Problem], reports: Sequence[object] = (), *, valid: bool
+) -> dict[str, object]:
     """What `mcproxy check --json` prints; of an invalid configuration, `print_invalid`."""
     return {
         "valid": valid,
         "problems": [],
         "warnings": [problem_json(warning) for warning in warnings],
         "upstreams": _enabled(configuration),
+        "reports": reports,
     }
 
 
 def print_invalid(error: ConfigurationError) -> None:
     """Prints the problems of an invalid configuration as JSON."""
     problems = [problem_json(problem) for problem in error.problems]
-    print_json({"valid": False, "problems": problems, "warnings": [], "upstreams": []})
+    print_json({"valid": False, "problems": problems, "warnings": [], "upstreams": [], "reports": []})
 
 
 def _enabled(configuration: Configuration) -> list[str]:

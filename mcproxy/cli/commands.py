@@ -111,8 +111,8 @@ def check(
     Warns of servers, roles and callers that do not exist, and of commands that this machine does not have; with
     --connect also of tools.
 
-    --json prints an object with `valid`, `problems`, `warnings` and `upstreams` (names); with --connect also with
-    `reports`, one for each server.
+    --json prints an object with `valid`, `problems`, `warnings`, `upstreams` (names) and `reports`: one for each server
+    that --connect tried, which is none where the configuration is not valid.
     """
     from mcproxy.cli import checking
 

@@ -150,10 +150,8 @@ async def check_connected(configuration: Configuration, *, strict: bool, as_json
     warnings += tried.warnings
     valid = not (strict and warnings)
     if as_json:
-        print_json(
-            check_result(configuration, warnings, valid=valid)
-            | {"reports": [dataclasses.asdict(report) for report in tried.reports]}
-        )
+        found = [dataclasses.asdict(report) for report in tried.reports]
+        print_json(check_result(configuration, warnings, found, valid=valid))
     else:
         print_warnings(tried.warnings)
         print_reports(tried.reports)

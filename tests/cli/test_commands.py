@@ -135,6 +135,21 @@ def test_r86_a_warning_is_an_error_where_check_is_strict(tmp_path: Path, capsys:
     assert code("check", "-c", path, "--strict", "--connect") == 2
 
 
+def test_r87_check_prints_json_of_one_shape_whatever_it_found(
+    broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invalid = tmp_path / "invalid.yaml"
+    invalid.write_text("prosy: {}\n")
+    warned = tmp_path / "warned.yaml"
+    warned.write_text("mcpServers: {}\nendpoints: {team: {upstreams: [y]}}\n")
+    told = []
+    for arguments in ([broken], [warned, "--strict", "--connect"], [invalid, "--connect"], [broken, "--connect"]):
+        code("check", "--json", "-c", *arguments)
+        told.append(json.loads(capsys.readouterr().out))
+    assert [set(each) for each in told] == [{"valid", "problems", "warnings", "upstreams", "reports"}] * 4
+    assert [len(each["reports"]) for each in told] == [0, 0, 0, 1]
+
+
 def test_a_configuration_without_servers_is_told_how_to_add_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
