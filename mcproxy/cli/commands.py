@@ -19,7 +19,7 @@ import typer
 
 from mcproxy import __version__
 from mcproxy.cli.completing import LISTS, list_names, servers
-from mcproxy.cli.options import Config, Json, Key, Url
+from mcproxy.cli.options import Config, Json, Key, Url, checked_port
 from mcproxy.cli.running.commands import register as register_running
 from mcproxy.cli.runtime import ExitCode, OutputLost, read_configuration, read_settings, run, unimportable
 from mcproxy.cli.setup.commands import register as register_setup
@@ -81,7 +81,8 @@ def serve(
     config: Config = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on stdin and stdout.")] = False,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on, instead of proxy.port.")
+        int | None,
+        typer.Option(parser=checked_port, metavar="PORT", help="Port to listen on, instead of proxy.port."),
     ] = None,
 ) -> None:
     """Run the gateway over HTTP, or with --stdio for one host.
@@ -343,7 +344,10 @@ def login(
         list[str] | None, typer.Option("--scope", help="A scope to ask for as well, as often as needed.")
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port here that the browser comes back to; 0 takes a free one.")
+        int,
+        typer.Option(
+            parser=checked_port, metavar="PORT", help="Port here that the browser comes back to; 0 takes a free one."
+        ),
     ] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
     device: Annotated[bool, typer.Option("--device", help="Log in by a code that is entered on any device.")] = False,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+MAX_PORT: Final = 65535
 
 Config = Annotated[
     Path | None,
@@ -33,4 +35,17 @@ Url = Annotated[
         "--url", callback=checked_url, help="The endpoint of a gateway that runs. Default: that of the configuration."
     ),
 ]
+
+
+def checked_port(text: str | int) -> int:
+    """The port of an option. Raises BadParameter where it is none."""
+    try:
+        port = int(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no port: give a number, such as 8000") from error
+    if not 0 <= port <= MAX_PORT:
+        raise typer.BadParameter(f"{port} is no port: the highest is {MAX_PORT}, and 0 takes a free one")
+    return port
+
+
 Key = Annotated[str | None, typer.Option("--key", help="The API key for it. Default: MCPROXY_KEY.")]

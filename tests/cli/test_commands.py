@@ -201,6 +201,16 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.
     assert output.err
 
 
+@pytest.mark.parametrize("command", [["serve"], ["login", "x"]])
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_r87_what_is_no_port_is_told_with_what_is_one(
+    command: list[str], port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code(*command, "--port", port) == 2
+    told = capsys.readouterr().err
+    assert f"'--port': {port if port != 'http' else repr(port)} is no port: " in told
+
+
 def test_check_connects_and_reports_each_upstream(config: Path) -> None:
     done = run("check", "--connect", "--json", "-c", config)
     assert done.returncode == 0, done.stderr
