@@ -14,7 +14,7 @@ from typing import Final, Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from mcproxy.telemetry.log_stream import LogStream
+from mcproxy.telemetry.log_stream import log_stream
 
 MIN_SECRET: Final = 6
 """Characters of a secret at least: shorter values are words such as `true`, and redacting them would protect little."""
@@ -50,7 +50,7 @@ def configure(
         redacting(secrets),
     ]
     renderer = _renderer(form, stream)
-    lines = cast(TextIO, LogStream(stream))
+    lines = cast(TextIO, log_stream(stream))
     structlog.configure(
         processors=[*prepared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
