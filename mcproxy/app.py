@@ -206,7 +206,11 @@ class App(msgspec.Struct, eq=False):
     @property
     def actions(self) -> Actions:
         """What operators may do."""
-        return Actions(lambda: self.fleet.upstreams, self.audit.note)
+        return Actions(
+            lambda: self.fleet.upstreams,
+            self.audit.note,
+            disabled=lambda: [spec.name for spec in self.settings.upstreams if not spec.enabled],
+        )
 
     def facts(self) -> dict[str, object]:
         """The process and what it serves, as JSON values (see `admin.control`)."""

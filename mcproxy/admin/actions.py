@@ -5,6 +5,7 @@ Each is logged and audited, whether it comes from a button on the status page or
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
@@ -34,23 +35,32 @@ class Restartable(Protocol):
 
 
 class NoSuchUpstream(Exception):
-    """No upstream of this name runs. The text says which one may be meant, or which ones do."""
+    """No upstream of this name runs. The text says that it is disabled, which one may be meant, or which ones run."""
 
-    def __init__(self, name: str, running: Collection[str]) -> None:
+    def __init__(self, name: str, running: Collection[str], disabled: Collection[str] = ()) -> None:
+        if name in disabled:
+            super().__init__(f"server {name!r} is disabled: `mcproxy enable {shlex.quote(name)}` starts it")
+            return
         hint = suggestion(name, running) or f"; there are {', '.join(running) or 'none'}"
         super().__init__(f"no server {name!r} runs here{hint}")
 
 
 class Actions:
-    """`upstreams` returns those that run, by name; `record` writes each action down; `clock` gives its time."""
+    """`upstreams` returns those that run, by name, and `disabled` the names of those that are configured not to.
+
+    `record` writes each action down; `clock` gives its time.
+    """
 
     def __init__(
         self,
         upstreams: Callable[[], Mapping[str, Restartable]],
         record: RecordAction,
         clock: Callable[[], float] = time.time,
+        *,
+        disabled: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._upstreams = upstreams
+        self._disabled = disabled
         self._record = record
         self._clock = clock
 
@@ -77,10 +87,14 @@ class Actions:
         logs.set_level(level)
         self._note(by, "log level", level)
 
+    def missing(self, name: str) -> NoSuchUpstream:
+        """The error that says why no upstream of this name runs."""
+        return NoSuchUpstream(name, self._upstreams(), self._disabled())
+
     def _found(self, name: str) -> Restartable:
         upstreams = self._upstreams()
         if name not in upstreams:
-            raise NoSuchUpstream(name, upstreams)
+            raise self.missing(name)
         return upstreams[name]
 
     def _note(self, by: str, action: str, subject: str) -> None:

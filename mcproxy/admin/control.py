@@ -70,10 +70,9 @@ def routes(gateway: Controlled, actions: Actions, refused: Callable[[], RefusedR
         return _json({**gateway.facts(), "refused_reload": _reload_json(refused()), "upstreams": upstreams})
 
     async def stderr(request: http.Request, path: Mapping[str, str]) -> http.Response:
-        name, statuses = path["name"], {status.name: status for status in gateway.statuses()}
-        found = statuses.get(name)
+        found = next((status for status in gateway.statuses() if status.name == path["name"]), None)
         if found is None:
-            return _missing(NoSuchUpstream(name, statuses))
+            return _missing(actions.missing(path["name"]))
         after = request.query.get("after", "")
         lines = found.stderr_after(int(after) if after.isdecimal() else 0)
         return _json({"lines": lines, "next": found.stderr_count})

@@ -41,6 +41,13 @@ def test_an_upstream_that_does_not_run_is_refused_with_the_names_of_those_that_d
         actions.restart("on", "me")
 
 
+def test_an_upstream_that_is_disabled_is_refused_with_the_command_that_enables_it() -> None:
+    actions = Actions(lambda: {"one": FakeUpstream()}, lambda _: None, disabled=lambda: ["ones", "a b"])
+    for name, command in (("ones", "mcproxy enable ones"), ("a b", "mcproxy enable 'a b'")):
+        with pytest.raises(NoSuchUpstream, match=f"is disabled: `{command}` starts it"):
+            actions.retry(name, "me")
+
+
 def test_the_log_level_is_changed_or_refused() -> None:
     actions = Actions(dict, lambda _: None)
     before = logs.is_verbose()
