@@ -23,7 +23,7 @@ from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.expansion import parse_env_file
-from mcproxy.configuration.hosts.importing import Imported, without_secrets
+from mcproxy.configuration.hosts.importing import Imported, names_a_file, without_secrets
 from mcproxy.configuration.hosts.translation import SERVER_MAPS
 from mcproxy.configuration.loading import (
     ENV_FILE,
@@ -184,18 +184,10 @@ def _server(target: Sequence[str], env: Sequence[str], headers: Sequence[str]) -
         return {"url": command, **_pairs("headers", headers, ":", "--header")}
     if headers:
         raise typer.BadParameter("is for a URL; a command takes --env", param_hint="--header")
-    files = [*arguments, *([command] if os.sep in command else [])]  # another command is looked for on the PATH
-    return {
-        "command": command,
-        **({"args": arguments} if arguments else {}),
-        **({"cwd": str(Path.cwd())} if any(map(_is_found_here, files)) else {}),
-        **_pairs("env", env, "=", "--env"),
-    }
-
-
-def _is_found_here(word: str) -> bool:
-    """Whether a word of a command names a file or folder relative to this folder: hosts start the gateway elsewhere."""
-    return not os.path.isabs(word) and os.path.exists(word)
+    server = {"command": command, **({"args": arguments} if arguments else {})}
+    # Hosts start the gateway in other folders.
+    cwd = {"cwd": str(Path.cwd())} if names_a_file(server, Path.cwd()) else {}
+    return {**server, **cwd, **_pairs("env", env, "=", "--env")}
 
 
 def _pairs(key: str, texts: Sequence[str], between: str, option: str) -> dict[str, object]:

@@ -139,7 +139,20 @@ def _written(imported: Imported, server: HostServer, path: Path) -> dict[str, ob
     """One server as our file has it."""
     notes = [f"{server.name}: {note}" for note in [*server.notes, *translation.left_out(server.entry)]]
     imported.notes += [note for note in notes if note not in imported.notes]
-    return _Writer(imported, server.name, path.absolute().parent).server(translation.translate(server.entry))
+    writer = _Writer(imported, server.name, path.absolute().parent)
+    written = writer.server(translation.translate(server.entry))
+    if "cwd" not in written and names_a_file(written, writer.workspace):
+        written["cwd"] = str(writer.workspace)
+    return written
+
+
+def names_a_file(server: Mapping[str, object], folder: Path) -> bool:
+    """Whether a word of a server's command names a file or folder relative to `folder`, in which it starts alone."""
+    command, args = str(server.get("command", "")), server.get("args")
+    words = [*args] if isinstance(args, list) else []
+    if os.sep in command:  # Another command is looked for on the PATH.
+        words.append(command)
+    return any(word and not os.path.isabs(word) and os.path.exists(folder / word) for word in map(str, words))
 
 
 def without_secrets(imported: Imported, name: str, server: object, folder: Path) -> dict[str, object]:
@@ -197,6 +210,11 @@ class _Writer:
     name: str
     folder: Path
 
+    @property
+    def workspace(self) -> Path:
+        """The folder of the project whose file it is, which hosts start servers in."""
+        return self.folder.parent if self.folder.name.startswith(".") else self.folder
+
     def server(self, translated: Node) -> dict[str, object]:
         plain = translated.plain
         assert isinstance(plain, dict), "translate returns mappings"
@@ -225,8 +243,7 @@ class _Writer:
                 value = _escaped(value)
                 if self.folder.name == ".gemini":
                     value = re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", value)
-                workspace = self.folder.parent if self.folder.name.startswith(".") else self.folder
-                value = value.replace(_WORKSPACE, str(workspace))
+                value = value.replace(_WORKSPACE, str(self.workspace))
                 return _INPUT.sub(lambda match: self._variable(match[1], f"the input {match[1]}", None), value)
             case dict():
                 return {key: self._resolved(member) for key, member in value.items()}

@@ -74,6 +74,22 @@ def test_two_servers_with_the_same_variable_get_one_each(tmp_path: Path) -> None
     assert found.variables == {"API_KEY": "a: env.API_KEY", "API_KEY_2": "b: env.API_KEY"}
 
 
+@pytest.mark.parametrize("place", ["mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"])
+def test_a_command_that_names_a_file_of_the_project_is_started_in_its_folder(tmp_path: Path, place: str) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("server.py", "bin/run"):
+        (tmp_path / name).write_text("")
+    servers: dict[str, object] = {
+        "a": {"command": "python3", "args": ["server.py"]},
+        "b": {"command": "bin/run"},
+        "c": {"command": "bin", "args": ["", "other.py", "/server.py"]},
+        "d": {"command": "python3", "args": ["server.py"], "cwd": "/srv"},
+    }
+    found = imported(tmp_path / place, servers).servers
+    here = str(tmp_path)
+    assert [found[name].get("cwd") for name in "abcd"] == [here, here, None, "/srv"]
+
+
 def test_what_depends_on_the_place_of_the_hosts_file_is_resolved(tmp_path: Path) -> None:
     (tmp_path / ".vscode").mkdir()
     (tmp_path / ".vscode" / ".env").write_text("A=1\n")
