@@ -89,16 +89,22 @@ def set_apart(params: Params) -> tuple[bytes, RequestId | None]:
 def read_envelope(data: bytes) -> tuple[Envelope, Raw | None]:
     """The envelope in a `_meta`, and what else is in there. Of the same bytes it is always the same.
 
-    The version is not judged here: see `check_version`. Raises InvalidEnvelope.
+    A version that is not served passes here, if the rest is as in ours: see `check_version`. Raises InvalidEnvelope.
     """
     meta = _parsed(META, data)
-    envelope = Envelope(
-        version=_version(meta),
-        capabilities=nonnull(_object(meta, META_CLIENT_CAPABILITIES)),
-        info=_info(meta),
-        log_level=_log_level(meta),
-        progress_token=_progress_token(meta),
-    )
+    version = _version(meta)
+    try:
+        envelope = Envelope(
+            version=version,
+            capabilities=nonnull(_object(meta, META_CLIENT_CAPABILITIES)),
+            info=_info(meta),
+            log_level=_log_level(meta),
+            progress_token=_progress_token(meta),
+        )
+    except InvalidEnvelope:
+        # versioning: a client of another version is told which are served, whatever its envelopes have in them.
+        check_version(version)
+        raise
     kept = {key: value for key, value in meta.items() if key not in HOP_META}
     return envelope, raw(kept) if kept else None
 

@@ -100,15 +100,14 @@ def subject_headers(row: Method, params: Params) -> dict[str, str]:
     return {} if name is None else {NAME: encode_value(name)}
 
 
-def check_standard_headers(fields: HeaderValues, version: str, method: str, name: str | None) -> None:
-    """Raises HeaderMismatch where a header is not what `standard_headers` says ("Server Validation").
+def check_header(fields: HeaderValues, header: str, expected: str) -> None:
+    """Raises HeaderMismatch where VERSION or METHOD is not what `standard_headers` says ("Server Validation")."""
+    if (said := _given(fields, header)) != expected:
+        raise _mismatch(header, said, expected)
 
-    `name` is the request's `mirrored_name`.
-    """
-    if (said := _given(fields, VERSION)) != version:
-        raise _mismatch(VERSION, said, version)
-    if (said := _given(fields, METHOD)) != method:
-        raise _mismatch(METHOD, said, method)
+
+def check_name(fields: HeaderValues, name: str | None) -> None:
+    """The same for NAME, which is encoded. `name` is the request's `mirrored_name`; without one any value passes."""
     said = _given(fields, NAME)
     if name is not None and (said is None or (said := _decoded(NAME, said)) != name):
         raise _mismatch(NAME, said, name)

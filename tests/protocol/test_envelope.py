@@ -153,6 +153,13 @@ def test_an_unsupported_version_is_answered_with_all_that_are_served() -> None:
     }
 
 
+@pytest.mark.parametrize("rest", [{}, {CAPABILITIES: []}, {CAPABILITIES: {}, LOG_LEVEL: "loud"}])
+def test_of_a_version_that_is_not_served_nothing_else_is_judged(rest: Any) -> None:
+    with pytest.raises(InvalidEnvelope) as refusal:
+        read_envelope(bytes(raw({VERSION: "2027-03-01", **rest})))
+    assert refusal.value.error.code == UNSUPPORTED_PROTOCOL_VERSION
+
+
 def test_a_handshake_version_in_an_envelope_is_unsupported() -> None:
     with pytest.raises(InvalidEnvelope):
         check_version("2025-11-25")

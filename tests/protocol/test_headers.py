@@ -16,8 +16,9 @@ from mcproxy.protocol.headers import (
     HeaderMismatch,
     HeaderValues,
     InvalidAnnotation,
+    check_header,
+    check_name,
     check_parameter_headers,
-    check_standard_headers,
     decode_value,
     encode_value,
     mirrored_parameters,
@@ -49,6 +50,14 @@ def came(lines: Iterable[tuple[str, str]]) -> HeaderValues:
     """Header lines as a request brings them."""
     read = list(lines)
     return lambda header: [value for name, value in read if name.lower() == header]
+
+
+def check(lines: Iterable[tuple[str, str]], name: str = "echo") -> None:
+    """Raises HeaderMismatch unless the lines mirror a call of the tool `name`."""
+    fields = came(lines)
+    check_header(fields, "MCP-Protocol-Version", VERSION)
+    check_header(fields, "Mcp-Method", "tools/call")
+    check_name(fields, name)
 
 
 def mirrored(schema: Any = SCHEMA) -> Any:
@@ -98,7 +107,7 @@ def test_standard_headers_are_what_is_checked() -> None:
     for name in ("ünï", "=?base64?x?=", " "):
         params = {"name": raw(name)}
         fields = standard_headers(VERSION, METHODS["tools/call"], params)
-        check_standard_headers(came(fields.items()), VERSION, "tools/call", name)
+        check(fields.items(), name)
 
 
 def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> None:
@@ -111,14 +120,14 @@ def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> No
 
 def test_names_are_compared_without_case_and_values_without_white_space_around() -> None:
     fields = [("mcp-protocol-version", VERSION), ("MCP-METHOD", " tools/call\t"), ("mCp-NaMe", "  echo ")]
-    check_standard_headers(came(fields), VERSION, "tools/call", "echo")
+    check(fields)
 
 
 @pytest.mark.parametrize("missing", FIELDS)
 def test_a_missing_standard_header_is_a_mismatch(missing: str) -> None:
     fields = [(name, value) for name, value in FIELDS.items() if name != missing]
     with pytest.raises(HeaderMismatch, match=missing) as mismatch:
-        check_standard_headers(came(fields), VERSION, "tools/call", "echo")
+        check(fields)
     assert mismatch.value.error.code == HEADER_MISMATCH
 
 
@@ -133,12 +142,12 @@ def test_a_missing_standard_header_is_a_mismatch(missing: str) -> None:
 )
 def test_another_value_than_the_bodys_is_a_mismatch(wrong: dict[str, str]) -> None:
     with pytest.raises(HeaderMismatch):
-        check_standard_headers(came({**FIELDS, **wrong}.items()), VERSION, "tools/call", "echo")
+        check({**FIELDS, **wrong}.items())
 
 
 def test_a_header_given_twice_is_a_mismatch() -> None:
     with pytest.raises(HeaderMismatch, match="more than once"):
-        check_standard_headers(came([*FIELDS.items(), ("mcp-name", "echo")]), VERSION, "tools/call", "echo")
+        check([*FIELDS.items(), ("mcp-name", "echo")])
 
 
 def test_annotated_parameters_are_found_along_properties() -> None:

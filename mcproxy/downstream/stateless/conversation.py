@@ -43,9 +43,12 @@ from mcproxy.protocol.envelope import (
 )
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, Era
 from mcproxy.protocol.headers import (
+    METHOD,
+    VERSION,
     HeaderMismatch,
+    check_header,
+    check_name,
     check_parameter_headers,
-    check_standard_headers,
     encode_value,
     mirrored_name,
 )
@@ -269,10 +272,16 @@ def _agreement(
     row = row_of(request.method)
     name = mirrored_name(row, request.params)
     written = caller.version, request.method, None if name is None else encode_value(name)
-    if (fields.get(VERSION_FIELD), *said) != written or fields.has_repeated:
-        # They are not as we write them, and may agree all the same.
-        check_standard_headers(fields.all, caller.version, request.method, name)
-    _check_served(context, caller, row)
+    if (fields.get(VERSION_FIELD), *said) == written and not fields.has_repeated:
+        _check_served(context, caller, row)
+    else:
+        # They are not as we write them, and may agree all the same. What other headers a version or a method has that
+        # is not served here, nobody knows: it is refused for what it is (Protocol Version Header).
+        check_header(fields.all, VERSION, caller.version)
+        check_version(caller.version)
+        check_header(fields.all, METHOD, request.method)
+        _check_served(context, caller, row)
+        check_name(fields.all, name)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
     return HeaderAgreement(said, caller.version, row, subject, name if row.subject is Subject.TOOL else None)
 

@@ -177,6 +177,32 @@ async def test_an_unknown_version_is_answered_with_those_that_are_served() -> No
         assert VERSION in answer["error"]["data"]["supported"]
 
 
+@pytest.mark.parametrize("rest", [{}, {f"{PREFIX}/clientCapabilities": {}}])
+async def test_a_client_of_a_later_version_is_told_which_are_served_whatever_its_requests_have(rest: Any) -> None:
+    """versioning: an error that names no versions would have it take the gateway for a server of old."""
+    async with served() as gateway, modern_client_of(gateway) as client:
+        later = "2027-03-01"
+        message = bare(1, "server/discover", {"_meta": {f"{PREFIX}/protocolVersion": later, **rest}})
+        async with client.raw.post(message, **{"MCP-Protocol-Version": later}) as response:
+            answer = await response.json()
+        assert (response.status, answer["error"]["code"]) == (400, -32022)
+
+
+@pytest.mark.parametrize(
+    ("method", "subject"),
+    [("tasks/result", {"taskId": "t"}), ("resources/subscribe", {"uri": "a:b"}), ("unknown/method", {"name": "n"})],
+)
+async def test_a_method_that_is_not_served_needs_no_header_that_names_its_subject(
+    method: str, subject: dict[str, str]
+) -> None:
+    async with served() as gateway, modern_client_of(gateway) as client:
+        message = request(1, method, subject)
+        headers = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method}
+        async with client.raw.post(message, **headers) as response:
+            answer = await response.json()
+        assert (response.status, answer["error"]["code"]) == (404, -32601)
+
+
 @pytest.mark.parametrize(
     "method",
     [
