@@ -59,7 +59,12 @@ def reports(
     statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float], prefixes: Mapping[str, str]
 ) -> list[UpstreamReport]:
     """One report per upstream, from its state and from its entries in the catalogue."""
-    counts = Counter((shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_)
+    statuses = [*statuses]
+    ready = {status.name for status in statuses if status.state is LinkState.READY}
+    # Of another there may be a tool of the gateway's own, by which one logs in.
+    counts = Counter(
+        (shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_ if shown.upstream in ready
+    )
     return [
         UpstreamReport(
             name=status.name,

@@ -56,6 +56,20 @@ async def test_r85_a_server_that_wants_oauth_is_reported_with_what_to_do(
     assert "this server wants OAuth: add `oauth: {}` to it, then run `mcproxy login 'my web'`" in said
 
 
+async def test_a_server_that_awaits_a_login_is_said_to_offer_nothing_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with authorization() as server:
+        config = tmp_path / "mcproxy.json"
+        config.write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "type": "http", "oauth": {}}}}))
+        assert await check_connected(load_configuration(config), strict=False, as_json=True) is ExitCode.FAILED
+    said = capsys.readouterr().out
+    (report,) = json.loads(said[said.index("{\n") :])["reports"]  # log lines stand before it
+    assert report["error"] == "there is no valid login: run `mcproxy login web`"
+    assert report["tools"] == 0
+
+
 CONFIGURATION = """\
 mcpServers:
   up:

@@ -12,6 +12,7 @@ The upstream refused the call before executing it, so that it runs once. Keeps n
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -175,7 +176,8 @@ class LoginRequests(Component):
         """The outcome for a client that cannot be asked to open a URL: an error that holds the link."""
         url = self._pages.url(need, call.caller)
         if url is None:
-            return failed if need.why else self._told(call, need, f"An operator has to log in to {need.upstream}.")
+            command = f"`mcproxy login {shlex.quote(need.upstream)}`"
+            return failed if need.why else self._told(call, need, f"An operator has to log in first, by {command}.")
         asked_at = self._clock()
         if await self._pages.opened(need, url) and await self._made(call, need, asked_at, RETRY_WAIT):
             return await self._ended(call, again)

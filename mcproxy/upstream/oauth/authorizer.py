@@ -235,7 +235,7 @@ class Authorizer:
     async def _requested(self) -> Token:
         """The token from the current request or a new one. Raises LoginNeeded, and Rejected."""
         if not self._can_request(self._life.grant):
-            raise self._needed("the server wants a login")
+            raise self._needed("there is no valid login")
         for _ in range(REQUESTS):
             before = self.generation
             if self._done is None and self._clock() < self._cools_until:

@@ -34,7 +34,7 @@ class Pages:
         return False
 
 
-NEED = LoginNeed("up", None, "the server wants a login")
+NEED = LoginNeed("up", None, "there is no valid login")
 FAILED = Failed(ErrorObject(INTERNAL_ERROR, "no"), Party.UPSTREAM, Reason.LOGIN_NEEDED, NEED)
 MADE = LoginAwaited("up", None, awaited=False)
 
