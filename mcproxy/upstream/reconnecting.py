@@ -300,9 +300,12 @@ class ReconnectingLink:
             return error
         return f"{error}; before that: {self._loss}"
 
-    def _awaited_answer(self) -> str:
+    def _what_lasts(self) -> str:
+        """The reason why there is no connection yet, though none has failed since it was wanted."""
+        if not self.context.awaited and self._loss is not None:
+            return self._with_earlier_causes("it is not connected again yet")
         method = self.context.awaited
-        return f", and waits for the answer to {method}" if method else ""
+        return "it is still connecting" + (f", and waits for the answer to {method}" if method else "")
 
     def _settle_attempt(self, outcome: Link | str) -> None:
         attempt, self._attempt = self._attempt, _Attempt()
@@ -313,7 +316,7 @@ class ReconnectingLink:
         self._connections += 1
         self.reconnects += not self._is_first
         self._is_first = False
-        self._loss = None
+        self._loss, self.context.awaited = None, ""
         self._enter(LinkEvent.CONNECTED, link.identity)
         self._settle_attempt(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
@@ -403,7 +406,7 @@ class ReconnectingLink:
         with anyio.move_on_after(self.context.spec.timeouts.connect):
             await attempt.done.wait()
         if attempt.link is None:
-            raise Unreachable(attempt.error or f"it is still connecting{self._awaited_answer()}")
+            raise Unreachable(attempt.error or self._what_lasts())
         return attempt.link
 
     def _failed(self, why: str) -> Failed:

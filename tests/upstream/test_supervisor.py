@@ -212,6 +212,16 @@ async def test_r46_a_call_that_waits_for_a_link_in_vain_says_what_hangs(phase: s
         assert f"no answer to {phase} after 0.05 s (timeouts.connect)" in it.events.of(Disconnected)[0].reason
 
 
+async def test_r46_a_call_in_the_pause_after_connections_that_were_soon_lost_says_why_they_were() -> None:
+    connect = FakeConnect([FakeLink([NotAccepted("no session")]) for _ in range(2)], step="initialize")
+    spec = SPEC.model_copy(update={"timeouts": UpstreamTimeouts(connect=0.05)})
+    async with running(spec, connect=connect, delays=lambda _: 3600) as it:
+        assert "no session" in failure(await it.upstream(tool("a"))).error.message
+        failed = failure(await it.upstream(tool("a")))
+    assert "it is not connected again yet; before that: lost" in failed.error.message
+    assert len(connect.given) == 2
+
+
 async def test_r18_a_link_is_entered_and_left_in_one_task_however_it_ends() -> None:
     entered: list[asyncio.Task[object] | None] = []
     left: list[asyncio.Task[object] | None] = []
