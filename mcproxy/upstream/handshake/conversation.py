@@ -98,7 +98,6 @@ SHARED_CAPABILITIES: Final[Params] = {
 }
 """All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
 
-INITIALIZE: Final = "initialize"
 INITIALIZE_ID: Final = 0
 """The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
 
@@ -203,11 +202,11 @@ class HandshakeConversation:
     async def open(self) -> None:
         """Does the handshake (lifecycle, Initialization). Raises Unreachable or Rejected."""
         connect = self._context.spec.timeouts.connect
-        self._context.awaited = INITIALIZE
+        self._context.awaited = "initialize"
         try:
             # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
             answer = await self._requests.exchange(
-                INITIALIZE, _initialize(self._context), self._send, Timeouts(connect, connect), id=INITIALIZE_ID
+                "initialize", _initialize(self._context), self._send, Timeouts(connect, connect), id=INITIALIZE_ID
             )
             self._identity = _identity(answer)
             await self._send(Notification(INITIALIZED, {}))
@@ -328,7 +327,7 @@ class HandshakeConversation:
                 assert_never(message)
 
     def _take_request(self, request: Request, cause: RequestId | None) -> None:
-        if self._identity is None and request.method == INITIALIZE:
+        if self._identity is None and request.params == _initialize(self._context):
             # Not refused as an unknown method: the refusal would come back too, and pass for the answer.
             self._requests.fail(INITIALIZE_ID, Echoed())
             return
