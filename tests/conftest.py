@@ -11,6 +11,7 @@ import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 from xdist.remote import Producer
 
+from tests import forking
 from tests.depth import load_profile
 from tests.processes import GRACE, adopt_orphans, end_descendants, give_children_default_signals
 from tests.scheduling import BySharing, workers
@@ -66,6 +67,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """What the tests started, and what that started, has ended when they have."""
     yield
+    forking.end_all()
     left = end_descendants(request.config.getoption("--grace"))
     assert not left, f"left running: {left}"
 

@@ -1,8 +1,9 @@
 """How deep tests go: in CI as deep as they can, and on a developer's machine as deep as five minutes let them.
 
 There a property is tried with a quarter of its examples (`pytest --hypothesis-profile ci` tries all), some tests that
-all SDKs play are played by a few, and of the pairs of players and servers some meet: `CI=1 make test` leaves none out.
-No example fails by the clock, which tells more of the machine than of us.
+all SDKs play are played by a few, of the pairs of players and servers some meet, and most gateways are forked
+(`tests.forking`): `CI=1 make test` leaves none out, and starts each. No example fails by the clock, which tells more of
+the machine than of us.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_CHILD_SUBREAPER = 37
 GRACE = 60.0
 """Seconds that processes on their way out may take, unless `--grace` says otherwise."""
 
@@ -22,6 +23,13 @@ def adopt_orphans() -> None:
     """Become the parent of each descendant whose own parent ends, so that `descendants` goes on finding it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def adopts_orphans() -> bool:
+    found = ctypes.c_int()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0)
+    return bool(found.value)
 
 
 def give_children_default_signals() -> None:

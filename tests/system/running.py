@@ -25,6 +25,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcproxy.protocol.methods import Kind
 from tests.fakes.clients.raw import over_http
+from tests.forking import GATEWAYS
 from tests.ports import free_port
 from tests.processes import descendants, kill
 from tests.timeouts import GUARD
@@ -112,10 +113,11 @@ class Log:
 
     async def keep(self, stderr: ByteReceiveStream) -> None:
         rest = b""
-        async for chunk in stderr:
-            *lines, rest = (rest + chunk).split(b"\n")
-            self.entries += [_entry(line) for line in lines]
-            self._tell()
+        async with stderr:
+            async for chunk in stderr:
+                *lines, rest = (rest + chunk).split(b"\n")
+                self.entries += [_entry(line) for line in lines]
+                self._tell()
         self.ended = True
         self._tell()
 
@@ -207,7 +209,11 @@ def write(folder: Path, settings: Json) -> Path:
 
 
 def command(file: Path, *more: str) -> list[str]:
-    return [PYTHON, "-m", "mcproxy", "serve", "--config", str(file), *more]
+    return [PYTHON, "-m", *module_command(file, *more)]
+
+
+def module_command(file: Path, *more: str) -> list[str]:
+    return ["mcproxy", "serve", "--config", str(file), *more]
 
 
 @asynccontextmanager
@@ -226,7 +232,7 @@ async def serving(
     log = Log()
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     async with anyio.create_task_group() as tasks:
-        process = await anyio.open_process(command(file, *more), stdin=None, stdout=None, env=environment, cwd=ROOT)
+        process = await GATEWAYS.open_process(module_command(file, *more), environment)
         running = Gateway("", process, log, file.parent)
         try:
             assert process.stderr is not None
