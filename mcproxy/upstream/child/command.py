@@ -10,8 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,12 +61,21 @@ def locate(command: str, cwd: str | None, env: Mapping[str, str]) -> str:
     return os.path.abspath(found)
 
 
+@contextmanager
+def starting(command: str) -> Iterator[None]:
+    """Raises Unreachable for what the system refuses while a command is started, as for too many open files."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreachable(f"the command {command} could not be started: {error.strerror}") from error
+
+
 async def start(
     command: Sequence[str], cwd: str | None, env: Mapping[str, str], lifeline: int, *, stdin: int, stderr: int
 ) -> Process:
     """Starts the command under a reaper, with its stdout in a pipe.
 
-    `lifeline` is the reaper's end of the lifeline pipe, and is closed here. Raises Unreachable.
+    `lifeline` is the reaper's end of the lifeline pipe, and is closed here. Raises OSError.
     """
     reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
     try:
@@ -79,8 +88,6 @@ async def start(
             start_new_session=True,
             pass_fds=(lifeline,),
         )
-    except OSError as error:
-        raise Unreachable(f"the command {command[0]} could not be started: {error.strerror}") from error
     finally:
         os.close(lifeline)
 
@@ -93,11 +100,13 @@ async def output(
     Its stdin is empty, and its stderr is discarded. Raises CommandFailed, and Unreachable if it cannot be started.
     """
     found = locate(command[0], cwd, env)
-    held, ours = os.pipe()
-    with os.fdopen(ours, "wb", buffering=0) as lifeline:
-        process = await start(
-            [found, *command[1:]], cwd, env, held, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+    with ExitStack() as stack:
+        with starting(found):
+            held, ours = os.pipe()
+            lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
+            process = await start(
+                [found, *command[1:]], cwd, env, held, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
         try:
             with anyio.fail_after(timeout):
                 assert process.stdout is not None

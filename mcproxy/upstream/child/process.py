@@ -21,7 +21,7 @@ import structlog
 from anyio.abc import ByteReceiveStream, Process
 
 from mcproxy.protocol.jsonrpc import Message, encode
-from mcproxy.upstream.child.command import environment, locate, start
+from mcproxy.upstream.child.command import environment, locate, start, starting
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
@@ -51,13 +51,16 @@ async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -
     context.stderr.begin()
     context.stray_output = ""
     async with AsyncExitStack() as stack:
-        child_end, stdin = await stack.enter_async_context(stdin_pipe())
-        held, ours = os.pipe()
-        lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
-        try:
-            process = await start([command, *spec.args], spec.cwd, env, held, stdin=child_end, stderr=subprocess.PIPE)
-        finally:
-            os.close(child_end)
+        with starting(command):
+            child_end, stdin = await stack.enter_async_context(stdin_pipe())
+            try:
+                held, ours = os.pipe()
+                lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
+                process = await start(
+                    [command, *spec.args], spec.cwd, env, held, stdin=child_end, stderr=subprocess.PIPE
+                )
+            finally:
+                os.close(child_end)
         context.metrics.child_starts.labels(spec.name).inc()
         try:
             pipe = _Child(process, stdin, context)

@@ -9,6 +9,8 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,40 @@ def test_r1_a_child_starts_however_many_files_the_gateway_has_open() -> None:
         os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (ran.stdout, ran.returncode) == (b"started\n", 0)
+
+
+@contextmanager
+def room_for_files(free: int) -> Iterator[None]:
+    """Lets this process open no more than `free` files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_files()) + 64, limits[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(taken.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def open_files() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
+async def test_r16_a_child_for_which_there_are_too_few_files_says_so_and_leaves_none_open() -> None:
+    async with running(child("dies-at-once"), delays=lambda _: 3600) as it:
+        failure(await it.upstream(tool("echo")))
+        before = open_files()
+        for free in range(8):
+            with room_for_files(free):
+                message = failure(await it.upstream(tool("echo"))).error.message
+            assert "could not be started: Too many open files" in message
+            assert open_files() == before
 
 
 async def test_r13_an_epitaph_quotes_the_last_child_alone() -> None:
