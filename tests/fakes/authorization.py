@@ -59,6 +59,8 @@ class Authorization:
     """What its tokens begin with."""
     names_issuer: bool = True
     """Whether it publishes the resource's metadata, as servers of 2025-03-26 do not."""
+    named_issuer: str | None = None
+    """The authorization server that the resource names; None for itself."""
     metadata: Json = field(default_factory=dict)
     """What its metadata says instead of the truth."""
     delay: float = 0
@@ -109,7 +111,11 @@ class Authorization:
         if not self.names_issuer:
             return web.Response(status=404)
         return web.json_response(
-            {"resource": self.url, "authorization_servers": [self.origin], "scopes_supported": ["read"]}
+            {
+                "resource": self.url,
+                "authorization_servers": [self.named_issuer or self.origin],
+                "scopes_supported": ["read"],
+            }
         )
 
     async def _server_metadata(self, _request: web.Request) -> web.Response:

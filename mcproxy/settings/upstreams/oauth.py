@@ -83,7 +83,7 @@ class OAuthSettings(Section):
     Default: `principal` for a login of people where callers authenticate, else `gateway`.
     """
     issuer: Https | None = None
-    """The authorization server. Default: discovered at first use, and kept from then on."""
+    """The authorization server. Default: the one that the server names; `client` is used with the first such alone."""
     client: OAuthClient = OAuthClient()
     """The gateway as this authorization server knows it."""
     scopes: tuple[RequestedScope, ...] = ()

@@ -79,6 +79,8 @@ class OAuthFlow:
         """The canonical URI of the upstream."""
         self._servers: dict[str, ServerMetadata] = {}
         """The metadata found last, by issuer: a refresh needs no request for it."""
+        self._issuer_of_client: str | None = None
+        """The issuer that first gave the configured client a token; None before."""
         provider = None if settings.enterprise is None else settings.enterprise.issuer
         self._endpoints = Endpoints(tuple(each for each in (url, settings.issuer, provider) if each is not None))
 
@@ -249,7 +251,7 @@ class OAuthFlow:
     async def request_token(self, found: Discovered, principal: str = "", inbound_token: str | None = None) -> Grant:
         """Gets a token without a person, for the gateway itself or in exchange for a caller's; stores the grant."""
         with self._recorded(GrantAction.REQUEST, principal, found.server.issuer) as brought:
-            client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
+            client = await self._configured(found.server) or ClientIdentity("")
             token = await self._token(await self._form(found, inbound_token), client, found.server)
             brought.append(await self._granted(principal, client, found.server, found.scopes, found.resource, token))
         return brought[0]
@@ -306,6 +308,7 @@ class OAuthFlow:
         with self._recorded(GrantAction.REVOCATION, grant.principal, grant.issuer) as brought:
             brought.append(grant)
             self._revoked.append(grant.id)
+            self._issuer_of_client = None
             try:
                 server = await self._server_metadata(grant.issuer, assumes=False)
                 if server.revocation_endpoint is not None:
@@ -318,7 +321,7 @@ class OAuthFlow:
     async def _identity(self, found: Discovered, redirect_uri: str, document_url: str | None) -> ClientIdentity:
         """The gateway's client identity there: configured, by its document, registered before, or registered now."""
         settings, server = self.settings.client, found.server
-        known = registration.configured(settings, server)
+        known = await self._configured(server)
         known = known or registration.by_document(settings.metadata_url or document_url, server, redirect_uri)
         if known is not None:
             return known
@@ -326,6 +329,26 @@ class OAuthFlow:
         if stored is not None and stored.serves(redirect_uri, self._clock()):
             return stored
         return await self._register(found, redirect_uri)
+
+    async def _configured(self, server: ServerMetadata) -> ClientIdentity | None:
+        """The client in the settings, if any. Raises CannotRegister where it is another issuer's (requirement R69).
+
+        An upstream may come to name another authorization server, which "MUST NOT" get what the first one gave out
+        (Authorization Server Binding).
+        """
+        known = registration.configured(self.settings.client, server)
+        if known is None or self.settings.issuer is not None:
+            return known
+        if self._issuer_of_client is None:
+            grants = [grant for grant in await self._store.all() if grant.upstream == self.upstream]
+            used = [grant.issuer for grant in grants if grant.url == self._url and grant.client.id == known.id]
+            self._issuer_of_client = next(iter(used), None)
+        if self._issuer_of_client not in {None, server.issuer}:
+            raise CannotRegister(
+                f"the server now names the issuer {server.issuer}, and the client of oauth.client was used with "
+                f"{self._issuer_of_client}: set oauth.issuer to the one that the client is registered at"
+            )
+        return known
 
     async def _register(self, found: Discovered, redirect_uri: str) -> ClientIdentity:
         server = found.server
@@ -374,6 +397,8 @@ class OAuthFlow:
             self.upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
         )
         await self._store.save(grant)
+        if client.id and client.id == self.settings.client.id:
+            self._issuer_of_client = server.issuer
         return grant
 
 

@@ -11,6 +11,7 @@ from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import LoginFailed
+from mcproxy.upstream.oauth.registration import CannotRegister
 from mcproxy.upstream.oauth.storage.store import GrantStore, MemoryStore
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 from tests.fakes.authorization import Authorization, authorization, follow
@@ -83,6 +84,66 @@ async def test_the_gateway_gets_a_token_for_itself() -> None:
         grant = await it.request_token(await it.discover(await it.challenge()))
     assert server.token_requests[0]["grant_type"] == "client_credentials"
     assert await store.load(GrantKey("up")) == grant
+
+
+ALL_CONFIGURED = [
+    ITSELF,
+    OAuthSettings(client=OAuthClient(id="me", secret="s")),
+    OAuthSettings(client=OAuthClient(id="me")),
+]
+
+
+async def authorized(it: OAuthFlow) -> Grant:
+    """A grant, by a login or without one."""
+    if it.settings.grant == "authorization_code":
+        return await logged_in(it)
+    return await it.request_token(await it.discover(await it.challenge()))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("settings", ALL_CONFIGURED)
+async def test_r69_a_client_registered_beforehand_is_used_with_the_first_issuer_alone(
+    settings: OAuthSettings, restarted: bool
+) -> None:
+    store = MemoryStore()
+    async with authorization() as server, authorization() as other:
+        it = flow(server, store, settings)
+        await authorized(it)
+        server.named_issuer = other.origin
+        if restarted:
+            it = flow(server, store, settings)
+        with pytest.raises(CannotRegister, match=r"oauth\.issuer"):
+            await authorized(it)
+        assert other.token_requests == []
+        server.named_issuer = None
+        assert (await authorized(it)).issuer == server.origin
+
+
+async def test_r69_a_client_registered_beforehand_is_used_with_the_issuer_that_is_configured() -> None:
+    store = MemoryStore()
+    async with authorization() as server, authorization() as other:
+        await authorized(flow(server, store, ITSELF))
+        moved = ITSELF.model_copy(update={"issuer": other.origin})
+        assert (await authorized(flow(server, store, moved))).issuer == other.origin
+
+
+async def test_r69_with_another_issuer_the_gateway_registers_anew() -> None:
+    store = MemoryStore()
+    async with authorization() as server, authorization() as other:
+        it = flow(server, store)
+        await logged_in(it)
+        server.named_issuer = other.origin
+        assert (await logged_in(it)).issuer == other.origin
+        assert len(other.registrations) == 1
+
+
+async def test_a_client_registered_beforehand_may_move_once_its_grant_is_taken_back() -> None:
+    async with authorization() as server, authorization() as other:
+        it = flow(server, MemoryStore(), ALL_CONFIGURED[1])
+        grant = await logged_in(it)
+        server.named_issuer = other.origin
+        await it.revoke(grant)
+        assert (await logged_in(it)).issuer == other.origin
 
 
 async def test_r65_a_refresh_is_stored_before_anything_else_and_names_its_resource() -> None:
