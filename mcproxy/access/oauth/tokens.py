@@ -168,7 +168,8 @@ class Tokens:
             raise InvalidToken("the token is of another issuer than it seems", RefusalReason.UNTRUSTED_ISSUER)
         name = _claim(claims, issuer.name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-            raise InvalidToken(f"the token's {issuer.name_claim} is no name", RefusalReason.NAME)
+            sentence = f"the token names no caller: its claim {issuer.name_claim} (name_claim) is missing, or no name"
+            raise InvalidToken(sentence, RefusalReason.NAME)
         full = issuer.prefix + name
         if full == RESERVED:
             raise InvalidToken(f"the token's {issuer.name_claim} is a reserved name", RefusalReason.NAME)
@@ -199,8 +200,9 @@ class Tokens:
             raise InvalidToken("the token is for another audience", RefusalReason.AUDIENCE, issuer.audience)
 
     def _check_scopes(self, principal: Principal) -> None:
-        if not principal.scopes.issuperset(self._oauth.required_scopes):
-            raise InsufficientScope("the token lacks a scope")
+        lacking = [scope for scope in self._oauth.required_scopes if scope not in principal.scopes]
+        if lacking:
+            raise InsufficientScope(f"the token lacks a scope: {' '.join(lacking)}")
 
 
 def _payload(token: str, key: AllowedPublicKeys, algorithm: str) -> bytes | None:

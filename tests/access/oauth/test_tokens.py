@@ -205,6 +205,7 @@ async def test_clocks_may_be_a_little_apart() -> None:
 async def test_a_token_without_prefix_cannot_be_anonymous() -> None:
     async with tokens(issuer(prefix="")) as check:
         assert "reserved" in await refused(check, signed(sub="anonymous"))
+        assert "its claim sub (name_claim) is missing" in await refused(check, signed(sub=None))
 
 
 async def test_a_token_as_long_as_a_book_is_refused_unread() -> None:
@@ -280,7 +281,7 @@ async def test_remembered_tokens_are_bounded() -> None:
 
 async def test_a_token_that_lacks_a_required_scope_is_good_and_not_enough() -> None:
     async with tokens(required_scopes=["mcp:use", "mcp:tools"]) as check:
-        with pytest.raises(InsufficientScope):
+        with pytest.raises(InsufficientScope, match="lacks a scope: mcp:tools$"):
             await check(signed(scope="mcp:use"))
         assert (await check(signed(scope="mcp:tools mcp:use other"))).name == "oidc:ann"
 
