@@ -14,7 +14,7 @@ from mcproxy.cli.checking import machine_problems
 from mcproxy.cli.listening import obstacles
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
-from mcproxy.cli.running.operating import AUDIT_FAILING, WELL
+from mcproxy.cli.running.operating import AUDIT_FAILING, is_well
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
@@ -94,7 +94,7 @@ def _of_gateway(configuration: Configuration) -> Iterator[Diagnosis]:
         remedy = "make room on its disk, or correct `access.audit.file`; the gateway's log says why"
         yield Diagnosis("gateway", AUDIT_FAILING, remedy)
     for upstream in found["upstreams"]:
-        if upstream["state"] not in WELL:
+        if not is_well(upstream):
             yield Diagnosis(
                 f"server {upstream['name']}",
                 upstream["error"] or upstream["state"],

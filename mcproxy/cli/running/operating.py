@@ -44,14 +44,27 @@ def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = tim
             _print_refused(found["refused_reload"], now())
         if found["audit_failing"]:
             print_err(f"{AUDIT_FAILING}; its log says why")
-        in_trouble = sorted(upstreams, key=lambda upstream: upstream["state"] in WELL)
+        in_trouble = sorted(upstreams, key=is_well)
         print_table(COLUMNS, [_row(upstream, now()) for upstream in in_trouble])
         for upstream in in_trouble:
             if upstream["error"]:
                 print_err(f"{upstream['name']}: {upstream['error']}")
     in_order = found["refused_reload"] is None and not found["audit_failing"]
-    is_well = in_order and all(upstream["state"] in WELL for upstream in upstreams)
-    return ExitCode.OK if is_well else ExitCode.FAILED
+    return ExitCode.OK if in_order and all(map(is_well, upstreams)) else ExitCode.FAILED
+
+
+def is_well(upstream: Mapping[str, Any]) -> bool:
+    """Whether an upstream of `/status` serves those who may use it.
+
+    Where callers bring their own credentials or logins, the connection without any may be refused.
+    """
+    match upstream["failure"]:
+        case "login":
+            return bool(upstream["login"]["is_per_principal"])
+        case "rejected":
+            return bool(upstream["takes_credentials"])
+        case _:
+            return upstream["state"] in WELL
 
 
 def _print_refused(reload: Mapping[str, Any], now: float) -> None:

@@ -365,4 +365,6 @@ class Authorizer:
             self._on_change(self)
         if self._key.principal:
             return LoginNeeded(why, why)
+        if self._flow.settings.per == "principal":
+            return LoginNeeded(f"{why}: each caller logs in by itself, with the link that its client shows", why)
         return LoginNeeded(f"{why}: run `mcproxy login {shlex.quote(self._name)}{options}`", why)

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from mcproxy.cli.running.client import NotRunning, RunningGateway
-from mcproxy.cli.running.operating import order, status
+from mcproxy.cli.running.operating import is_well, order, status
 from tests.fakes.servers.web import serving
 from tests.system.running import configuration, gateway
 from tests.timeouts import GUARD
@@ -77,6 +77,25 @@ async def test_a_gateway_that_runs_is_asked_told_and_used(tmp_path: Path) -> Non
         assert listed.returncode == 0, listed.stderr
         assert "odd__" in listed.stdout, "its names are those of the gateway that runs"
         assert not [entry for entry in running.log.entries[since:] if entry.get("event") == "upstream connected"]
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "facts", "well"),
+    [
+        ("ready", None, {}, True),
+        ("idle", None, {}, True),
+        ("backing_off", "timeout", {}, False),
+        ("backing_off", "login", {"login": {"is_per_principal": False}}, False),
+        ("backing_off", "login", {"login": {"is_per_principal": True}}, True),
+        ("backing_off", "rejected", {"takes_credentials": False}, False),
+        ("backing_off", "rejected", {"takes_credentials": True}, True),
+        ("backing_off", "unreachable", {"takes_credentials": True}, False),
+    ],
+)
+def test_a_server_that_callers_have_their_own_credentials_for_is_well_without(
+    state: str, failure: str | None, facts: dict[str, object], well: bool
+) -> None:
+    assert is_well({"state": state, "failure": failure, **facts}) is well
 
 
 async def test_a_server_in_trouble_comes_first_with_its_reason_and_doctor_says_what_to_do(tmp_path: Path) -> None:

@@ -209,6 +209,12 @@ async def test_r67_a_login_that_is_wanted_is_said_at_once_and_nothing_is_asked_a
         assert here.server.token_requests == []
 
 
+async def test_operators_are_told_of_no_command_where_each_caller_logs_in_by_itself() -> None:
+    async with running(OAuthSettings(per="principal")) as here:
+        with pytest.raises(LoginNeeded, match="each caller logs in by itself"):
+            await here.it.challenged(401, WANTED, 0)
+
+
 async def test_a_login_in_another_process_is_taken_over() -> None:
     async with running(PERSON) as here:
         with pytest.raises(LoginNeeded):
