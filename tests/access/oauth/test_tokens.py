@@ -281,7 +281,7 @@ async def test_remembered_tokens_are_bounded() -> None:
 
 async def test_a_token_that_lacks_a_required_scope_is_good_and_not_enough() -> None:
     async with tokens(required_scopes=["mcp:use", "mcp:tools"]) as check:
-        with pytest.raises(InsufficientScope, match="lacks a scope: mcp:tools$"):
+        with pytest.raises(InsufficientScope, match=r"lacks a scope: mcp:tools$"):
             await check(signed(scope="mcp:use"))
         assert (await check(signed(scope="mcp:tools mcp:use other"))).name == "oidc:ann"
 
