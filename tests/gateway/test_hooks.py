@@ -520,7 +520,7 @@ async def test_nobody_is_asked_before_the_gateways_own_tool_to_log_in_with_is_ca
     up.reachable = False
     async with service() as it, house(up, options=LOGS_IN, access=checked(stage, it.url), sleep=anyio.sleep) as h:
         h.gateway.on_event(LoginAwaited("up", None, awaited=True))
-        assert "has to log in to up" in str(decoded(await rm(h, name="up__login")))
+        assert "has to log in first" in str(decoded(await rm(h, name="up__login")))
         assert (it.told, up.calls) == ([], [])
 
 
@@ -531,7 +531,7 @@ async def test_the_gateways_own_tool_to_log_in_with_is_called_past_hooks_and_app
     async with service() as it, house(up, options=LOGS_IN, access=checked(stage, it.url), sleep=anyio.sleep) as h:
         await h.ready()
         h.gateway.on_event(LoginAwaited("up", None, awaited=True))
-        assert "has to log in to up" in str(decoded(await rm(h, name="up__login")))
+        assert "has to log in first" in str(decoded(await rm(h, name="up__login")))
         h.gateway.on_event(LoginAwaited("up", None, awaited=False))
         assert "No login is needed at up" in str(decoded(await rm(h, name="up__login")))
         assert it.told == []
