@@ -173,17 +173,16 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
             link = await stack.enter_async_context(older(context))
             hints.note_success(Era.HANDSHAKE)
             return link
-    silent = False
+    undecided = False
     try:
         link = await stack.enter_async_context(stateless_http.stateless_over_http(context, timeouts.probe))
     except Older as found:
-        silent = found.silent
+        undecided = found.undecided
     else:
         hints.note_success(Era.STATELESS)
         return link
     link = await stack.enter_async_context(older(context))
-    # A server that did not answer the probe may have been slow: the next attempt probes again.
-    hints.note_success(None if silent else Era.HANDSHAKE)
+    hints.note_success(None if undecided else Era.HANDSHAKE)
     return link
 
 

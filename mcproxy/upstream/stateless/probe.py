@@ -62,10 +62,10 @@ _versions = msgspec.json.Decoder(list[str])
 class Older(Exception):
     """The server seems to be of the handshake era. The text says why."""
 
-    def __init__(self, reason: str, *, silent: bool = False) -> None:
+    def __init__(self, reason: str, *, undecided: bool = False) -> None:
         super().__init__(reason)
-        self.silent = silent
-        """Whether the server did not answer: it may also be slow, and of either era."""
+        self.undecided = undecided
+        """Whether the server may be of either era, as one that is slow or failed: the next attempt asks it again."""
 
 
 def identity(answer: Response | ErrorResponse) -> ServerIdentity:

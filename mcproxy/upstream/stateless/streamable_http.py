@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 import anyio
@@ -140,7 +141,7 @@ async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
             with closing(response):
                 return identity(await _first_answer(posts, response))
     except TimeoutError as error:
-        raise Older(f"no answer to {QUESTION.method} after {timeout:g} s (probe)", silent=True) from error
+        raise Older(f"no answer to {QUESTION.method} after {timeout:g} s (probe)", undecided=True) from error
     except (NotAccepted, PeerGone) as error:
         raise Unreachable(f"{QUESTION.method}: {error}") from error
 
@@ -176,16 +177,19 @@ async def _first_refusal(
 ) -> Response | ErrorResponse:
     """Judges a refusal of the probe: the body of a 4xx decides; other statuses say nothing about the era.
 
-    streamable-http, Backward Compatibility.
+    streamable-http, Backward Compatibility. Some servers of the handshake era fail with 500 at a method that they do
+    not know, as the Java SDK's without sessions do.
     """
     results = [answer for answer in answers if isinstance(answer, Response)]
     if results:
         return results[0]
-    if not _is_clients_fault(response.status):
-        raise await posts.rejection(response, body)
-    if answers:
+    if answers and _is_clients_fault(response.status):
         return answers[0]
-    raise Older(str(await posts.rejection(response, body)))
+    rejection = await posts.rejection(response, body)
+    failed = response.status == HTTPStatus.INTERNAL_SERVER_ERROR
+    if failed or _is_clients_fault(response.status):
+        raise Older(str(rejection), undecided=failed)
+    raise rejection
 
 
 class _Stateless:

@@ -200,7 +200,7 @@ async def test_what_is_no_modern_error_is_of_a_server_of_old(status: int, body: 
         (401, None),
         (403, error(-32600, "Forbidden")),
         (429, None),
-        (500, None),
+        (502, None),
         (503, error(-32601, "Method not found")),
         (400, error(-32020, "Header mismatch")),
         (400, error(-32021, "Missing capability")),
@@ -216,6 +216,26 @@ async def test_what_says_nothing_of_the_era_or_is_modern_is_no_reason_to_shake_h
     async with serving(refuse) as url, running(at(url), delays=lambda _: 3600) as it:
         assert failure(await it.upstream(tool("echo"))).reason is Reason.UNAVAILABLE
     assert set(heard) == {"server/discover"}
+
+
+@pytest.mark.parametrize("body", [{"message": "Missing handler for server/discover"}, error(-32603, "no")])
+async def test_a_server_that_fails_at_the_question_is_tried_by_handshake_and_asked_again_next_time(body: Any) -> None:
+    old = FakeStreamable()
+    asked = 0
+
+    async def handle(http: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        if http.method == "POST" and (await http.json())["method"] == "server/discover":
+            asked += 1
+            return web.json_response(body, status=500)
+        return await old(http)
+
+    async with serving(handle) as url, running(at(url)) as it:
+        assert value(await it.upstream(tool("echo", 1))) == 1
+        assert identity(it) == OLDER
+        old.sessions.clear()
+        assert value(await it.upstream(tool("echo", 2))) == 2
+    assert asked == 2
 
 
 async def test_a_server_that_does_not_answer_the_question_is_tried_by_handshake_and_asked_again_next_time() -> None:
