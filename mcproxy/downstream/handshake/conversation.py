@@ -11,11 +11,12 @@ from typing import Final, Protocol, assert_never
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest, Notice
-from mcproxy.call.errors import McpError
+from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.client_requests import NoClient
 from mcproxy.downstream.handshake.session import Session, SessionState
@@ -35,6 +36,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
     Answer,
     ErrorObject,
     ErrorResponse,
@@ -47,6 +49,7 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     is_null,
     nonnull,
+    object_or_empty,
     parse_id,
     parse_object,
     parse_text,
@@ -60,6 +63,7 @@ from mcproxy.protocol.methods import (
     PROGRESS,
     SUBSCRIBE,
     Answerer,
+    Shape,
     row_of,
     row_of_notification,
 )
@@ -244,13 +248,26 @@ def _answer(id: RequestId, call: Call, outcome: Outcome) -> Answer:
             result = in_older_content(call.caller.version, call.row.shape, result)
         return Response(id, result)
     match outcome:
-        case Failed(error=error):
-            return ErrorResponse(id, error)
+        case Failed(error=error, party=party):
+            return ErrorResponse(id, _older(call, error) if party is Party.UPSTREAM else error)
         case InputRequired():
             sentence = "the upstream needs input that a client of this protocol version cannot give"
             return ErrorResponse(id, ErrorObject(INTERNAL_ERROR, sentence))
         case _:
             assert_never(outcome)
+
+
+def _older(call: Call, error: ErrorObject) -> ErrorObject:
+    """An upstream's error in these revisions, which have a code of its own for a resource that does not exist.
+
+    resources, Error Handling: since 2026-07-28 the code is that of all invalid params, and `data` names the resource.
+    """
+    key = call.row.subject_key
+    if error.code != INVALID_PARAMS or error.data is None or key is None or call.row.shape is not Shape.CONTENTS:
+        return error
+    named = parse_text(object_or_empty(error.data).get(key, b""))
+    is_absent = named is not None and named == parse_text(call.params.get(key, b""))
+    return replace(error, code=RESOURCE_NOT_FOUND) if is_absent else error
 
 
 def _take_notification(context: TransportContext, session: Session, notification: Notification) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest, ListChanged, ResourceUpdated
-from mcproxy.call.errors import McpError
+from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 from mcproxy.http.server import Request
-from mcproxy.protocol.jsonrpc import first_level, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, client_of, initialize, notification, request
@@ -118,6 +118,33 @@ async def test_r55_both_spellings_of_each_path_answer_without_a_redirect(path: s
     async with served() as gateway, client_of(gateway, path) as client:
         await client.open()
         assert gateway.gateway.calls[0].caller.endpoint == ("up" if "up" in path else "")
+
+
+@pytest.mark.parametrize(
+    ("method", "party", "data", "code"),
+    [
+        ("resources/read", Party.UPSTREAM, {"uri": "a:b"}, -32002),
+        ("resources/read", Party.UPSTREAM, {"uri": "a:c"}, -32602),
+        ("resources/read", Party.UPSTREAM, ["a:b"], -32602),
+        ("resources/read", Party.UPSTREAM, None, -32602),
+        ("resources/read", Party.CLIENT, {"uri": "a:b"}, -32602),
+        ("completion/complete", Party.UPSTREAM, {"uri": "a:b"}, -32602),
+    ],
+)
+async def test_a_resource_that_a_stateless_server_does_not_have_is_told_by_the_code_of_these_revisions(
+    method: str, party: Party, data: Any, code: int
+) -> None:
+    """resources, Error Handling: -32602 since 2026-07-28, with the URI in `data`; -32002 before."""
+
+    async def lacks(call: Call) -> Outcome:
+        return Failed(ErrorObject(-32602, "no", None if data is None else raw(data)), party)
+
+    gateway = FakeGateway()
+    gateway.answers[method] = lacks
+    async with served(gateway) as running, client_of(running) as client:
+        await client.open()
+        error = (await client.ask(request(1, method, {"uri": "a:b"})))["error"]
+        assert (error["code"], error["message"], error.get("data")) == (code, "no", data)
 
 
 async def test_an_endpoint_that_is_no_upstream_is_not_there() -> None:
