@@ -5,8 +5,6 @@ codes (`runtime.ExitCode`): 0 success, 1 the request failed, 2 the command line 
 interrupted. Nothing but MCP, or the result, is ever written to stdout.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Settings of the operators' listener (`admin`): the status page, health and metrics."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

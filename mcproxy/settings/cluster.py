@@ -1,8 +1,6 @@
 """Settings of several replicas behind one load balancer (`cluster`): what they share, and how they reach each other."""
 
-from __future__ import annotations
-
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -23,7 +21,7 @@ class ClusterTls(Section):
     """File with the authorities that sign the replicas' certificates; others are refused."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> ClusterTls:
+    def _is_whole(self) -> Self:
         if self.certificate is None and (self.key is not None or self.ca is not None):
             raise InvalidKey("needs a certificate (cluster.tls.certificate)", "ca" if self.key is None else "key")
         if self.certificate is not None and self.ca is None:
@@ -120,7 +118,7 @@ class Cluster(Section):
         return parts.hostname, parts.port
 
     @model_validator(mode="after")
-    def _schemes_agree(self) -> Cluster:
+    def _schemes_agree(self) -> Self:
         scheme = "http" if self.tls.certificate is None else "https"
         if self.advertise is not None and urlsplit(self.advertise).scheme != scheme:
             raise InvalidKey(f"should begin with {scheme}://, as cluster.tls has it", "advertise")

@@ -1,8 +1,6 @@
 """Settings of an embeddings service, for searches by meaning (`proxy.embeddings`)."""
 
-from __future__ import annotations
-
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -34,7 +32,7 @@ class EmbeddingSettings(Section):
     """Queries that are posted at once; further searches go by words alone."""
 
     @model_validator(mode="after")
-    def _can_be_had(self) -> EmbeddingSettings:
+    def _can_be_had(self) -> Self:
         if not is_installed("numpy"):
             raise ValueError("needs numpy: pip install 'mcproxy[embeddings]'")
         return self

@@ -1,8 +1,6 @@
 """Settings of further endpoints (`endpoints`): each shows a part of the upstreams at `/mcp/NAME`."""
 
-from __future__ import annotations
-
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -41,7 +39,7 @@ class Endpoint(Selection):
     """With `discovery: search`: what a search gives."""
 
     @model_validator(mode="after")
-    def _searches_where_it_pins(self) -> Endpoint:
+    def _searches_where_it_pins(self) -> Self:
         if self.pinned and self.discovery != "search":
             raise InvalidKey("all tools are listed: pinned needs discovery: search", "pinned")
         return self

@@ -1,8 +1,6 @@
 """Settings of the gateway itself (`proxy`): addresses, paths, TLS, limits on peers, timeouts, logging."""
 
-from __future__ import annotations
-
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -171,7 +169,7 @@ class Tls(Section):
     """With `client_ca`: whether every connection needs a certificate, health checks included."""
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> Tls:
+    def _has_what_it_needs(self) -> Self:
         if self.certificate is None and (self.key is not None or self.client_ca is not None):
             key = "client_ca" if self.key is None else "key"
             raise InvalidKey("needs a certificate (proxy.tls.certificate)", key)

@@ -1,8 +1,7 @@
 """The root of the settings: `Settings` has an attribute for each top-level key of a configuration file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from typing import Self
 
 from pydantic import Field, PrivateAttr
 
@@ -75,7 +74,7 @@ class Settings(Section):
         """Its values that may never be shown (requirement R44), as far as its file tells."""
         return self._secrets
 
-    def keeping_secret(self, values: Iterable[str]) -> Settings:
+    def keeping_secret(self, values: Iterable[str]) -> Self:
         """These settings with such values."""
         kept = self.model_copy()
         kept._secrets = frozenset(values)

@@ -1,7 +1,5 @@
 """The base class of all settings, and the types of durations, sizes, globs and prefixes."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, Literal
 

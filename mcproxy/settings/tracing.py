@@ -1,7 +1,5 @@
 """Settings of OpenTelemetry traces (`proxy.tracing`): whether they are recorded, how many, and where they are sent."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Annotated
 

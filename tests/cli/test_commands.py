@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy import __version__
-from mcproxy.cli.commands import main
+from mcproxy.cli.commands import commands, main
 from tests.processes import command_line, descendants
 from tests.timeouts import GUARD
 
@@ -80,6 +80,13 @@ def test_version_help_and_completion_import_nothing_that_only_commands_need(
     assert "mcproxy" in imported
     heavy = {"aiohttp", "anyio", "asyncio", "jinja2", "msgspec", "pydantic", "rich", "structlog", "yaml"}
     assert (imported & heavy) - by_typer == set()
+
+
+def test_no_type_of_an_option_is_a_text_that_every_start_would_compile() -> None:
+    groups = [commands, *(group.typer_instance for group in commands.registered_groups if group.typer_instance)]
+    runs = [command.callback for group in groups for command in group.registered_commands if command.callback]
+    assert len(runs) > 20
+    assert [run.__name__ for run in runs if any(isinstance(type, str) for type in run.__annotations__.values())] == []
 
 
 def test_other_packages_get_no_say_in_how_settings_are_read(tmp_path: Path, broken: Path) -> None:

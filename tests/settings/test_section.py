@@ -45,6 +45,12 @@ def test_true_is_no_number_in_any_setting(section: type[BaseModel], key: str) ->
     assert "should be a " in next(error["msg"] for error in caught.value.errors() if error["loc"][0] == key)
 
 
+def test_no_type_of_a_key_is_a_text_that_every_start_would_compile() -> None:
+    types = {(section, key): type for section in _sections(Settings) for key, type in section.__annotations__.items()}
+    assert types
+    assert [key for key, type in types.items() if isinstance(type, str)] == []
+
+
 _UNFIT: Final = "a line\nand another"
 
 

@@ -1,7 +1,5 @@
 """The command line's commands for a gateway that runs: `status`, `restart`, `logs`, `doctor` and others."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import typer

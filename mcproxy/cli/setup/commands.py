@@ -1,7 +1,5 @@
 """The command line's commands that write files: `connect`, `import`, `add`, `remove`, `enable` and `disable`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -30,7 +28,7 @@ class _AddCommand(TyperCommand):
     `mcproxy add NAME npx -y PACKAGE` would run `npx PACKAGE`, and take `-y` for its own `--yes`.
     """
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         words = list(args)
         try:
             rest = super().parse_args(ctx, args)

@@ -3,8 +3,6 @@
 The policy says which calls need approval: `approve` in an allow rule.
 """
 
-from __future__ import annotations
-
 from mcproxy.settings.access.webhook import WebhookSettings
 from mcproxy.settings.section import Positive, Seconds, Section
 

@@ -1,7 +1,5 @@
 """Settings of the audit log (`access.audit`): a line of JSON for each call, appended to a file."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from mcproxy.settings.section import Bytes, Glob, Positive, Seconds, Section

@@ -4,9 +4,7 @@ If none is configured, every caller is anonymous; if any is, every HTTP request 
 unique: each source of names except the keys has a prefix of its own. `access.identity` applies them.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
@@ -150,7 +148,7 @@ class OAuth(Section):
     """The largest response of an issuer."""
 
     @model_validator(mode="after")
-    def _issuers_differ(self) -> OAuth:
+    def _issuers_differ(self) -> Self:
         identifiers = [issuer.issuer for issuer in self.issuers]
         for index, identifier in enumerate(identifiers):
             if identifier in identifiers[:index]:
@@ -223,7 +221,7 @@ class Authentication(Section):
         return bool(self.keys or self.oauth.issuers or self.forwarded.trusted or self.certificates.enabled)
 
     @model_validator(mode="after")
-    def _keys_are_theirs_alone(self) -> Authentication:
+    def _keys_are_theirs_alone(self) -> Self:
         if RESERVED in self.keys:
             raise InvalidKey("is the name of callers without credentials: choose another", "keys", RESERVED)
         owners: dict[str, str] = {}
@@ -236,7 +234,7 @@ class Authentication(Section):
         return self
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Authentication:
+    def _names_are_unique(self) -> Self:
         prefixes: dict[tuple[str | int, ...], str] = {
             ("oauth", "issuers", index, "prefix"): issuer.prefix for index, issuer in enumerate(self.oauth.issuers)
         }
@@ -256,7 +254,7 @@ class Authentication(Section):
         return self
 
     @model_validator(mode="after")
-    def _headers_are_their_own(self) -> Authentication:
+    def _headers_are_their_own(self) -> Self:
         headers = {
             ("forwarded", "user_header"): self.forwarded.user_header,
             ("forwarded", "roles_header"): self.forwarded.roles_header,

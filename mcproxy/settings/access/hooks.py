@@ -1,7 +1,5 @@
 """Settings of hooks (`access.hooks`): the operator's services that may change or refuse calls and results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal
 

@@ -1,9 +1,7 @@
 """Settings of the callers' limits (`access.limits`): rates, concurrent calls and daily quotas, by name."""
 
-from __future__ import annotations
-
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -46,7 +44,7 @@ class Allowance(Section):
     (`cluster`)."""
 
     @model_validator(mode="after")
-    def _burst_needs_a_rate(self) -> Allowance:
+    def _burst_needs_a_rate(self) -> Self:
         if self.burst is not None and self.rate is None:
             raise InvalidKey("needs a rate", "burst")
         return self

@@ -1,10 +1,8 @@
 """Settings of pins (`access.pins`): which upstream definitions are approved, and what happens to others (R45)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from msgspec import Raw
 from pydantic import BeforeValidator, PrivateAttr
@@ -75,7 +73,7 @@ class PinSettings(Section):
         """The content of the lock file; empty before `holding`."""
         return self._lock
 
-    def holding(self, lock: Lock) -> PinSettings:
+    def holding(self, lock: Lock) -> Self:
         """These settings with the content of the lock file."""
         held = self.model_copy()
         held._lock = lock

@@ -3,10 +3,8 @@
 Rules use upstreams' own names. What any role of a caller denies is denied. `access.policy` applies them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
@@ -95,7 +93,7 @@ class Condition(Section):
     """A number that is no larger."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Condition:
+    def _says_something(self) -> Self:
         if all(value is None for _, value in self):
             raise ValueError("should have equals, one_of, matches or at_most")
         return self
@@ -131,7 +129,7 @@ class Rule(Selection):
         return any(condition is not None for condition in conditions) or bool(self.arguments)
 
     @model_validator(mode="after")
-    def _conditions_are_for_tools(self) -> Rule:
+    def _conditions_are_for_tools(self) -> Self:
         if self.conditional and (self.resources is not None or self.prompts is not None):
             raise ValueError("has conditions, which cover tools alone: give resources and prompts a rule of their own")
         return self
@@ -150,7 +148,7 @@ class Role(Section):
     """Rules that deny; they override every `allow`."""
 
     @model_validator(mode="after")
-    def _denials_need_no_approval(self) -> Role:
+    def _denials_need_no_approval(self) -> Self:
         for index, rule in enumerate(self.deny):
             if rule.approve is not None:
                 raise InvalidKey("is for a rule that allows", "deny", index, "approve")
@@ -205,14 +203,14 @@ class PolicySettings(Section):
         """File and line of a rule; None where it came from no file."""
         return self._places.get(rule)
 
-    def placed(self, places: Mapping[RulePath, str]) -> PolicySettings:
+    def placed(self, places: Mapping[RulePath, str]) -> Self:
         """This policy with the file and line of its rules."""
         located = self.model_copy()
         located._places = dict(places)
         return located
 
     @model_validator(mode="after")
-    def _roles_are_known(self) -> PolicySettings:
+    def _roles_are_known(self) -> Self:
         for principal, roles in self.principals.items():
             for index, role in enumerate(roles):
                 if role not in self.roles:

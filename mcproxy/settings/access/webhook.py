@@ -1,7 +1,5 @@
 """Settings of a webhook: an operator's service that is sent requests, and whose answers count."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -3,11 +3,9 @@
 No header is forwarded by default (R40), and a header that authenticates the caller to the gateway never is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -59,7 +57,7 @@ class CredentialSettings(Section):
         return next((header for header in self.forward if header.lower() in names), None)
 
     @model_validator(mode="after")
-    def _headers_may_go_on(self) -> CredentialSettings:
+    def _headers_may_go_on(self) -> Self:
         targets = {header: template.partition(":")[0] for header, template in self.forward.items()}
         for key, target in targets.items():
             for header in (key, target):

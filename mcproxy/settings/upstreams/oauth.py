@@ -1,8 +1,6 @@
 """Settings of OAuth toward one upstream: the grant by which the gateway gets tokens, and for which callers."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -37,7 +35,7 @@ class OAuthClient(Section):
     """URL of the client's metadata document. Default: `proxy.public_url` + `/oauth/client.json`."""
 
     @model_validator(mode="after")
-    def _a_proof_belongs_to_an_id(self) -> OAuthClient:
+    def _a_proof_belongs_to_an_id(self) -> Self:
         if self.id is None and (self.secret or self.key):
             raise ValueError("has a secret or key, and no id that it belongs to")
         if self.secret is not None and self.key is not None:
@@ -102,7 +100,7 @@ class OAuthSettings(Section):
         return self.grant == "token_exchange" or is_own
 
     @model_validator(mode="after")
-    def _the_grant_has_what_it_needs(self) -> OAuthSettings:
+    def _the_grant_has_what_it_needs(self) -> Self:
         if self.grant == "client_credentials" and not (self.client.id and (self.client.secret or self.client.key)):
             raise ValueError("grant client_credentials needs client: {id: ..., secret: ...} or {id: ..., key: ...}")
         if self.grant == "token_exchange" and self.issuer is None:

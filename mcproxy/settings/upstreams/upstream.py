@@ -1,8 +1,6 @@
 """Settings of one upstream: a server behind the gateway (an entry of `mcpServers`)."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
@@ -50,7 +48,7 @@ class ArgumentOverride(Section):
         return self.default if self.hide else self.value
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> ArgumentOverride:
+    def _is_one_thing(self) -> Self:
         if self.default is not None and not self.hide:
             raise InvalidKey("is for an argument with `hide: true`", "default")
         if self.value is not None and self.hide:
