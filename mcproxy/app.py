@@ -13,7 +13,6 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import anyio
@@ -228,7 +227,9 @@ class App(msgspec.Struct, eq=False):
         principal = Principal(request.principal, frozenset(request.roles))
         caller = Caller(principal, LATEST, endpoint=request.endpoint)
         kind = kind_of(request.method, request.subject)
-        return asdict(self.gateway.explain(caller, kind, request.subject, request.arguments))
+        explanation = self.gateway.explain(caller, kind, request.subject, request.arguments)
+        found: dict[str, object] = msgspec.to_builtins(explanation)
+        return found
 
     def reports(self) -> Reports:
         """Health and metrics, to be served beside MCP."""

@@ -10,7 +10,6 @@ import fnmatch
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -127,8 +126,7 @@ def _scalar(value: Raw) -> object:
         return _NO_SCALAR
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The rules that apply to an item; rules with conditions on arguments are still open."""
 
     deny: tuple[_PolicyRule, ...]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from socket import socket
 from typing import Any, Final, Protocol
 
@@ -166,12 +165,13 @@ def _reload_json(reload: RefusedReload | None) -> dict[str, object] | None:
 
 def _upstream(status: UpstreamStatus) -> dict[str, Any]:
     identity = status.identity
-    found = asdict(status)
+    found = msgspec.structs.asdict(status)
     for left_out in ("identity", "stderr", "address"):
         del found[left_out]
     return {
         **found,
         "state": status.state.value,
+        "login": None if status.login is None else msgspec.structs.asdict(status.login),
         "failure": None if status.failure is None else status.failure.value,
         "version": None if identity is None else identity.version,
     }

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 import anyio
+import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
@@ -26,8 +26,7 @@ MAX_TEXT: Final = 200
 """Largest text of a peer that is shown, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeedEntry:
+class FeedEntry(msgspec.Struct, frozen=True):
     """One line of the feed. `time` is a Unix time; `seconds` is the duration of a call."""
 
     time: float

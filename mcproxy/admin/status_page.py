@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 from urllib.parse import quote
 
 import anyio
 from aiohttp import web
+from msgspec.structs import asdict
 
 from mcproxy.access.audit.usage import COLUMNS
 from mcproxy.admin.actions import Actions, NoSuchUpstream

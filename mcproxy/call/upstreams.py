@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
@@ -18,8 +17,7 @@ from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
 
 
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
+class ServerIdentity(msgspec.Struct, frozen=True):
     """An upstream's own description upon connecting."""
 
     era: Era
@@ -144,8 +142,7 @@ class LinkFailure(Enum):
     INTERNAL = "internal"
 
 
-@dataclass(frozen=True, slots=True)
-class LoginStatus:
+class LoginStatus(msgspec.Struct, frozen=True):
     """The logins of an upstream with `oauth`. Times are Unix times in seconds."""
 
     is_per_principal: bool
@@ -164,8 +161,7 @@ class LoginStatus:
     """The principals that have to log in."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamStatus:
+class UpstreamStatus(msgspec.Struct, frozen=True):
     """One upstream as an operator sees it. `since` is a Unix time in seconds."""
 
     name: str

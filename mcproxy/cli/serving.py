@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import structlog
+from msgspec.structs import replace
 
 from mcproxy import rlimits
 from mcproxy.app import App, running
@@ -102,4 +102,4 @@ def _on_port(configuration: Configuration, port: int | None) -> Configuration:
         return configuration
     settings = configuration.settings
     proxy = settings.proxy.model_copy(update={"port": port})
-    return dataclasses.replace(configuration, settings=settings.model_copy(update={"proxy": proxy}))
+    return replace(configuration, settings=settings.model_copy(update={"proxy": proxy}))

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.problems import PathKey, Problem
@@ -40,19 +42,18 @@ class Missing(Exception):
     """A reference's variable or file is missing. The text says what to do and contains no value."""
 
 
-@dataclass(slots=True)
-class Expansion:
+class Expansion(msgspec.Struct):
     """Expands the values of one file; collects problems, warnings, secrets and the files that were read."""
 
     file: Path
     environ: Mapping[str, str]
-    problems: list[Problem] = field(default_factory=list)
-    secrets: set[str] = field(default_factory=set)
-    files: set[Path] = field(default_factory=set)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    secrets: set[str] = msgspec.field(default_factory=set)
+    files: set[Path] = msgspec.field(default_factory=set)
     """Files that were read or were missing."""
     host_file: bool = False
     """Whether the file is a host's own: then only hosts' references are expanded, and the rest is plain text."""
-    warnings: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.files.add(self.file)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node, follow
@@ -30,8 +31,7 @@ ENV_FILE: Final = ".env"
 """Beside the configuration: variables for it that the environment does not have, as `NAME=value` lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """A validated configuration file. `secrets` are the values that no log may show (R44)."""
 
     path: Path
@@ -41,7 +41,7 @@ class Configuration:
     """`path` and the files that it refers to; a change of any may change the settings."""
     warnings: tuple[Problem, ...] = ()
     """What is valid and probably a mistake, in the order of the file."""
-    document: Node = field(default_factory=lambda: Node({}))
+    document: Node = msgspec.field(default_factory=lambda: Node({}))
 
     def problem(self, sentence: str, *path: PathKey) -> Problem:
         """A problem with the key at `path`, which was found later than on reading."""

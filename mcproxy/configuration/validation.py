@@ -7,12 +7,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import reduce
 from pathlib import Path as FilePath
 from typing import Final, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 

@@ -6,7 +6,6 @@ For operators, who may see everything; callers are never shown any of it. Asks n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
@@ -32,8 +31,7 @@ from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.settings.endpoints import is_key
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One check; the first that fails refuses the call."""
 
     what: str
@@ -41,8 +39,7 @@ class Step:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """A decision, and the checks up to the first that failed."""
 
     allowed: bool

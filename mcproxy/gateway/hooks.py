@@ -9,11 +9,11 @@ policy allows; keeps nothing of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 from msgspec import Raw
 from msgspec.structs import replace
@@ -60,8 +60,7 @@ _MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "message
 """The members of a result that a hook may replace; the others it only sees."""
 
 
-@dataclass(frozen=True)
-class _Hook:
+class _Hook(msgspec.Struct, frozen=True):
     settings: HookSettings
     webhook: SignedWebhook
 

@@ -7,8 +7,9 @@ used for nothing else, and not kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from mcproxy.access.identity import Identity, NotIdentified
 from mcproxy.call.identity import Principal
@@ -31,8 +32,7 @@ class StartedSignIn(NamedTuple):
     """The URL for the person's browser."""
 
 
-@dataclass(frozen=True)
-class ShownCredential:
+class ShownCredential(msgspec.Struct, frozen=True):
     """A key or token that a visitor showed (implements `access.identity.Presented`)."""
 
     secret: str

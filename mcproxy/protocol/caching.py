@@ -6,7 +6,6 @@ A peer may send anything there: invalid values count as the most restrictive. Ke
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -26,8 +25,7 @@ LONGEST_TTL: Final = 365 * 86400.0
 """Seconds that a longer TTL is cut to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(msgspec.Struct, frozen=True):
     """`ttl` is in seconds, None if absent. A result that is not marked public is private."""
 
     ttl: float | None = None

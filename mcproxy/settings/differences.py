@@ -6,8 +6,9 @@ Names keys and never values, which may be secret (R44). Applies nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.settings.section import Section
@@ -36,8 +37,7 @@ RESTART: Final = (
 S = TypeVar("S", bound=Section)
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """An upstream in both settings, and the keys that differ."""
 
     name: str
@@ -49,8 +49,7 @@ class Changed:
         return not ADOPTED.issuperset(key.partition(".")[0] for key in self.keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """What differs between two settings; a disabled upstream counts as absent. Keys are dotted: `limits.max_batch`."""
 
     added: tuple[str, ...] = ()

@@ -91,8 +91,7 @@ class SessionOwner(msgspec.Struct, frozen=True):
     listener: Listener | None
 
 
-@dataclass(slots=True)
-class EraHints:
+class EraHints(msgspec.Struct):
     """The era to try first, known from earlier attempts. Shared by links that serve the same callers."""
 
     expected: Era | None = None

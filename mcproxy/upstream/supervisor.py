@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
@@ -368,7 +369,7 @@ class Supervisor:
                 self._publish(UpstreamChanged(self.name, owner, change))
 
         # A session is of the handshake era, and so is its link where the server serves both.
-        hints = EraHints(Era.HANDSHAKE) if session is not None else replace(self._hints)
+        hints = EraHints(Era.HANDSHAKE) if session is not None else copy(self._hints)
         if owner is None:
             hints = self._hints
         source = self._headers_command if self.logins is None else self.logins.tokens(principal)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -535,7 +536,7 @@ async def test_a_servers_login_is_shown_made_and_forgotten() -> None:
 
 
 async def test_the_logins_of_principals_are_counted_and_none_is_made_for_them() -> None:
-    own = replace(LOGIN, is_per_principal=True, logged_in=7, awaited=2)
+    own = msgspec.structs.replace(LOGIN, is_per_principal=True, logged_in=7, awaited=2)
     async with site(gateway=FakeGateway(login=own)) as page:
         _, text = await page.get("/ui/servers/odd")
     assert "7 logged in" in text

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.lock import parse_lock, render

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import get_args
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.identity import ANONYMOUS, Caller

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Change, Client, Notice, ResourceUpdated

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest, ListChanged, Notice, ResourceUpdated

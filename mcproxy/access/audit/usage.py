@@ -85,8 +85,7 @@ FilesOf = Callable[[Path, float | None], list[Path]]
 """Lists the files of an audit log, as `audit_files` does."""
 
 
-@dataclass(slots=True)
-class UsageTotals:
+class UsageTotals(msgspec.Struct):
     """The totals of one row's calls; `errors` are all failed calls except those that were denied."""
 
     calls: int = 0

@@ -6,11 +6,11 @@ It is replaced whole. Knows no endpoint: names are the upstream's own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import Freshness
@@ -44,13 +44,12 @@ class Listing(msgspec.Struct, frozen=True):
 EMPTY: Final = Listing()
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """What one upstream is and lists. A list that is not known yet is missing."""
 
     identity: ServerIdentity | None = None
-    lists: Mapping[Kind, Listing] = field(default_factory=dict)
-    freshness: Mapping[Kind, Freshness] = field(default_factory=dict)
+    lists: Mapping[Kind, Listing] = msgspec.field(default_factory=dict)
+    freshness: Mapping[Kind, Freshness] = msgspec.field(default_factory=dict)
     """How long each list may be cached; doubtful lists are missing."""
 
     def with_list(self, kind: Kind, listing: Listing) -> Snapshot:

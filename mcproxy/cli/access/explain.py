@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import msgspec
 from anyio import to_thread
 
@@ -96,7 +94,7 @@ def known_roles(settings: Settings, principal: str) -> frozenset[str]:
 def present(explanation: Explanation, *, as_json: bool) -> None:
     """Prints the steps with their results, and the decision last; or all of it as JSON."""
     if as_json:
-        print_json(asdict(explanation))
+        print_json(msgspec.to_builtins(explanation))
         return
     for step in explanation.steps:
         print_out(f"{'yes' if step.passes else 'NO ':<4} {step.what:<9} {step.why}")

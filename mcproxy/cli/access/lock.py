@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 import typer
+from msgspec.structs import replace
 
 from mcproxy.access.pins import differences
 from mcproxy.access.scanning import DefinitionFinding, scan

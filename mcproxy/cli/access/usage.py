@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.access.audit.usage import COLUMNS, UsageReport, UsageTotals, never_called, read_usage
@@ -111,4 +111,4 @@ def _document(report: UsageReport, idle: Sequence[tuple[str, str, int]]) -> dict
 
 
 def _figures(totals: UsageTotals) -> dict[str, int]:
-    return {**dataclasses.asdict(totals), "tokens": totals.tokens}
+    return {**msgspec.structs.asdict(totals), "tokens": totals.tokens}

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 import typer
+from msgspec.structs import replace
 
 from mcproxy.cli.checking import print_warnings
 from mcproxy.cli.output import print_err

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, NoReturn
+
+import msgspec
+from msgspec.structs import replace
 
 from mcproxy.configuration.problems import START, ConfigurationError, Path, Place, Problem
 
@@ -13,8 +15,7 @@ MAX_DEPTH: Final = 64
 DocumentScalar = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A value, the place of its key (in a list, of the item), and the path of keys to it."""
 
     value: DocumentScalar | dict[str, Node] | list[Node]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, map_text

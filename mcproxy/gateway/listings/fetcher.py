@@ -11,13 +11,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final, assert_never
 
 import anyio
 import structlog
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Failed, LoginRequired, Outcome
 from mcproxy.call.clients import ListChanged, Listener

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
 from cachetools import LRUCache
 from msgspec import Raw
 
@@ -409,7 +410,7 @@ class Catalogue:
         if link is None or identity is None:
             return None
         if self.vetted.enforced and not self.vetted.has_approved_instructions(link):
-            identity = replace(identity, instructions=None)
+            identity = msgspec.structs.replace(identity, instructions=None)
         return relayed(identity, version, owned=owned or link.owner is not None)
 
     def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:

@@ -6,8 +6,9 @@ Both are protocols, so that neither module imports the other for its types; besi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from mcproxy.http.server.messages import RequestHandler, Response
 from mcproxy.http.server.unsent import UnsentBytes, UnsentConnection
@@ -16,8 +17,7 @@ MakeRefusal = Callable[[int, str], Response]
 """Makes the response to a request that reaches no handler, from a status and a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The limits of a connection. Read once, when it is made."""
 
     max_body: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 PATIENCE: Final = 5.0
 """Seconds that a client has before it is judged, once too many bytes wait; half of them where twice as many wait."""
@@ -36,8 +37,7 @@ class UnsentConnection(Protocol):
         """Ends it at once, so that the client knows that something is missing."""
 
 
-@dataclass(slots=True)
-class _Look:
+class _Look(msgspec.Struct):
     """What a connection held, and had not sent, when it was looked at last."""
 
     held: int

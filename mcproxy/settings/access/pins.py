@@ -1,9 +1,9 @@
 """Settings of pins (`access.pins`): which upstream definitions are approved, and what happens to others (R45)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Literal, Self
 
+import msgspec
 from msgspec import Raw
 from pydantic import BeforeValidator, PrivateAttr
 
@@ -13,36 +13,33 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings.section import Section
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(msgspec.Struct, frozen=True):
     """One approved definition."""
 
     sha256: str
     """Digest of the whole definition."""
     description: str | None = None
     """The description, for people who read the lock file."""
-    members: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A digest of each other member, to tell which of them changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """An upstream's identity and its lists in full: shown while it is not running (`start: on_demand`)."""
 
     era: Era
     version: str
-    capabilities: Params = field(default_factory=dict)
+    capabilities: Params = msgspec.field(default_factory=dict)
     info: Raw | None = None
     instructions: str | None = None
-    lists: Mapping[Kind, tuple[Raw, ...]] = field(default_factory=dict)
+    lists: Mapping[Kind, tuple[Raw, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(msgspec.Struct, frozen=True):
     """The approved definitions of one upstream, by the upstream's own names."""
 
     instructions: str | None = None
-    definitions: Mapping[Kind, Mapping[str, Pin]] = field(default_factory=dict)
+    definitions: Mapping[Kind, Mapping[str, Pin]] = msgspec.field(default_factory=dict)
     manifest: Manifest | None = None
     """The manifest of an upstream that is started on demand."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector

@@ -6,10 +6,10 @@ import tracemalloc
 import weakref
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import replace
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import LAST_BYTES, ServerConnection

@@ -6,10 +6,11 @@ import asyncio
 import gc
 import random
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import ServerConnection

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import h11
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -238,7 +239,7 @@ async def converse(sent: Sequence[Sent], manner: Manner, handler: Handler) -> Dr
     # A client whose last bytes are not read yet has not shut down its side, and streams end when it does.
     shuts_down = manner.shuts_down and not manner.streams and sum(each.body for each in sent) <= MAX_UNREAD // 2
     async with asyncio.TaskGroup() as tasks:
-        driven = DrivenConnection(tasks, handler, replace(BOUNDS, max_body=MAX_BODY))
+        driven = DrivenConnection(tasks, handler, msgspec.structs.replace(BOUNDS, max_body=MAX_BODY))
         pieces = cut(sent, manner)
         for start in range(0, len(pieces), manner.at_once):
             driven.send(*pieces[start : start + manner.at_once])
