@@ -118,9 +118,11 @@ class View:
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own
         located = self.layout.locate(uri)
-        if located is None or uri_flaw(located[1]) is not None or not located[0].shows(Kind.RESOURCES, located[1]):
+        if located is None:
             return None
-        return None if (located[0].upstream, located[1]) in self._refused_templates else located
+        space, own = located
+        is_refused = uri_flaw(own) is not None or (space.upstream, own) in self._refused_templates
+        return None if is_refused or not space.shows(Kind.RESOURCES, own) else located
 
     def changed(self, before: View) -> list[Kind]:
         """The lists in which this view differs from an earlier one."""

@@ -57,13 +57,6 @@ class Hit(msgspec.Struct, frozen=True):
     stale: bool = False
 
 
-class JoinedRead(msgspec.Struct, frozen=True):
-    """The shared read that a caller joined; a caller that is its leader has yet to begin it."""
-
-    shared_read: SharedRead
-    is_leader: bool
-
-
 class Kept(msgspec.Struct, frozen=True):
     """The effects of a finished read: whether its result was cached, entries evicted, and watches that change."""
 
@@ -134,15 +127,15 @@ class CachePolicy:
             return keys.public, keys.own
         return (keys.own,)
 
-    def join(self, key: CacheKey, waiter: ReadWaiter) -> JoinedRead:
-        """Joins the shared read under `key`, or begins one with the caller as its leader."""
+    def join(self, key: CacheKey, waiter: ReadWaiter) -> SharedRead:
+        """The shared read under `key`, joined; else a new one, whose leader the caller is and has yet to begin it."""
         shared_read = self._shared_reads.get(key)
         if shared_read is not None and shared_read.open:
             shared_read.join(waiter)
-            return JoinedRead(shared_read, is_leader=False)
+            return shared_read
         watch = self._watches.confirmed(key.uri) if key.owner is None else None
         shared_read = self._shared_reads[key] = SharedRead(key, waiter, watch)
-        return JoinedRead(shared_read, is_leader=True)
+        return shared_read
 
     def finish(self, shared_read: SharedRead, outcome: Outcome, now: float) -> Kept:
         """Takes the outcome of a shared read: hands it to all who joined, and caches it where that is allowed."""

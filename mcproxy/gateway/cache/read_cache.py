@@ -262,11 +262,12 @@ class ReadCache(Component):
             if self._tasks is None:
                 break
             waiter = ReadWaiter(call, keys, self._loop.create_future())
-            joined = policy.join(key, waiter)
-            self._metrics.cache_reads.labels(upstream.name, "miss" if joined.is_leader else "coalesced").inc()
-            if joined.is_leader:
-                self._begin(self._tasks, upstream, policy, joined.shared_read)
-            outcome = await joined.shared_read.wait(waiter)
+            shared_read = policy.join(key, waiter)
+            is_leader = waiter is shared_read.leader
+            self._metrics.cache_reads.labels(upstream.name, "miss" if is_leader else "coalesced").inc()
+            if is_leader:
+                self._begin(self._tasks, upstream, policy, shared_read)
+            outcome = await shared_read.wait(waiter)
             if outcome is not None:
                 return outcome
         return await upstream(call)
