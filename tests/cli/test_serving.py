@@ -32,6 +32,7 @@ FOR_FEATURES: Final = frozenset(
         "redis",  # cluster
         "rich.console",  # tables and progress on a terminal; `rich` alone is looked for, and not found
         "snowballstemmer",  # discovery: search
+        "tomllib",  # a configuration in TOML
         "yaml",  # a configuration in YAML
         "mcproxy.admin.approval_page",
         "mcproxy.admin.listener",

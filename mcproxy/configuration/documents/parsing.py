@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from mcproxy.configuration.documents.json_reader import JsonReader
-from mcproxy.configuration.documents.toml_reader import read_toml
 from mcproxy.configuration.documents.tree import Node
 
 
@@ -18,13 +17,15 @@ def parse_document(text: str, file: str) -> Node:
 
     Raises ConfigurationError.
     """
+    # The readers of TOML and YAML take longer to import than a document in another format takes to read.
     match PurePath(file).suffix.lower():
         case ".json" | ".jsonc":
             return JsonReader(text, file).document()
         case ".toml":
+            from mcproxy.configuration.documents.toml_reader import read_toml
+
             return read_toml(text, file)
         case _:
-            # PyYAML takes longer to import than a document in another format takes to read.
             from mcproxy.configuration.documents.yaml_reader import read_yaml
 
             return read_yaml(text, file)
