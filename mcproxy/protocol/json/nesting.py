@@ -20,18 +20,14 @@ _BITS: Final = bytes({ord("{"): ord("1"), ord("["): ord("1"), ord("}"): ord("0")
 _REST: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _walk(brackets: int) -> tuple[int, int]:
-    """For eight brackets, the first in the highest bit: the change of the depth, and its highest rise on the way."""
-    depth = peak = 0
-    for bit in f"{brackets:08b}":
-        depth += 1 if bit == "1" else -1
-        peak = max(peak, depth)
-    return depth, peak
+def _peak(brackets: int) -> int:
+    """How far the depth rises on the way through eight brackets, the first of them in the highest bit."""
+    return max(accumulate([1 if bit == "1" else -1 for bit in f"{brackets:08b}"], initial=0))
 
 
-_CHANGES: Final = bytes(_walk(brackets)[0] % 256 for brackets in range(256))
-"""As signed bytes."""
-_PEAKS: Final = bytes(_walk(brackets)[1] for brackets in range(256))
+_CHANGES: Final = bytes((2 * brackets.bit_count() - 8) % 256 for brackets in range(256))
+"""How far the depth has risen behind them, as signed bytes."""
+_PEAKS: Final = bytes(map(_peak, range(256)))
 
 
 def nests_deeper(data: bytes | Raw, levels: int) -> bool:
