@@ -29,6 +29,7 @@ FOR_FEATURES: Final = frozenset(
         "opentelemetry",  # proxy.tracing
         "pygments",
         "re2",  # patterns of a policy and of schemas; secrets to mask; the audit
+        "pydantic.networks",  # its types of URLs
         "redis",  # cluster
         "rich.console",  # tables and progress on a terminal; `rich` alone is looked for, and not found
         "snowballstemmer",  # discovery: search

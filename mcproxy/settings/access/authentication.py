@@ -4,10 +4,12 @@ If none is configured, every caller is anonymous; if any is, every HTTP request 
 unique: each source of names except the keys has a prefix of its own. `access.identity` applies them.
 """
 
+from contextlib import suppress
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, PlainValidator, WithJsonSchema, model_validator
 
 from mcproxy.settings.loopback import is_loopback
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section, worded
@@ -57,6 +59,22 @@ def _check_trusted(url: str) -> str:
 
 
 TrustedUrl = Annotated[str, AfterValidator(_check_trusted)]
+
+
+def _network(value: object) -> IPv4Network | IPv6Network:
+    """The network that a text names. A number is none, though it can be read as an address. Raises ValueError."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return ip_network(value)
+    raise ValueError("should be an address, such as 10.1.2.3, or a whole network, such as 10.0.0.0/8")
+
+
+# pydantic's own type would be imported with all its types of URLs.
+Network = Annotated[
+    IPv4Network | IPv6Network,
+    PlainValidator(_network),
+    WithJsonSchema({"type": "string", "format": "ipvanynetwork"}),
+]
 
 
 def _check_some(algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
@@ -159,7 +177,7 @@ class OAuth(Section):
 class Forwarded(Section):
     """Callers named by a trusted reverse proxy (`access.authentication.forwarded`)."""
 
-    trusted: tuple[IPvAnyNetwork, ...] = ()
+    trusted: tuple[Network, ...] = ()
     """Addresses of trusted proxies, as 10.1.2.3 or 10.0.0.0/8; others' headers are ignored."""
     user_header: HeaderName = "X-Forwarded-User"
     """Header with the caller's name."""
