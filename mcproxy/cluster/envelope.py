@@ -131,10 +131,8 @@ class Envelopes:
     def __init__(self, sealer: Sealer, wall: Callable[[], float] = time.time) -> None:
         self._sealer = sealer
         self._wall = wall
-        self._taken: set[str] = set()
-        """The nonces of envelopes that may still be valid, in two generations."""
-        self._taken_before: set[str] = set()
-        self._turns = wall() + LIFETIME
+        self._taken: dict[float, set[str]] = {}
+        """The nonces of envelopes that may still be valid, by the period of LIFETIME in which they expire."""
 
     def seal(self, envelope: HopEnvelope, receiver: str, body: bytes) -> bytes:
         """An envelope that the replica called `receiver` opens once, beside this `body`, for `LIFETIME` seconds."""
@@ -156,18 +154,18 @@ class Envelopes:
             raise RefusedEnvelope(EnvelopeFault.CLOCK)
         if sealed.body != _digest(body):
             raise RefusedEnvelope(EnvelopeFault.BODY)
-        self._take(sealed.nonce, now)
+        self._take(sealed.nonce, sealed.expires, now)
         return sealed.envelope
 
-    def _take(self, nonce: str, now: float) -> None:
-        if now >= self._turns:
-            # A nonce of the generation before last is of an envelope that has expired.
-            self._taken_before = self._taken if now < self._turns + 2 * LIFETIME else set()
-            self._taken = set()
-            self._turns = now + 2 * LIFETIME
-        if nonce in self._taken or nonce in self._taken_before:
+    def _take(self, nonce: str, expires: float, now: float) -> None:
+        period = expires // LIFETIME
+        if period not in self._taken:
+            # By the time at which they expire: a clock that is set back has none forgotten, and no more of them kept.
+            self._taken = {each: nonces for each, nonces in self._taken.items() if (each + 1) * LIFETIME > now}
+            self._taken[period] = set()
+        if nonce in self._taken[period]:
             raise RefusedEnvelope(EnvelopeFault.REPLAY)
-        self._taken.add(nonce)
+        self._taken[period].add(nonce)
 
 
 def _digest(body: bytes) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from mcproxy.call.identity import ForwardedCredentials, Principal
@@ -79,6 +81,39 @@ def test_an_envelope_is_taken_once(clock: Clock) -> None:
         if "expired" in str(refused.value):
             break
         assert "before" in str(refused.value)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+@pytest.mark.parametrize("back", [LIFETIME / 2, LIFETIME, 2 * LIFETIME, 3 * LIFETIME])
+def test_an_envelope_is_taken_once_though_the_clock_is_set_back(back: float, turns: int, clock: Clock) -> None:
+    sender, receiver = replica("a", clock), replica("b", clock)
+    for _ in range(turns):
+        clock.now += 2 * LIFETIME
+        receiver.open(sender.seal(ENVELOPE, "b", b"body"), b"body")
+    token = sender.seal(ENVELOPE, "b", b"body")
+    receiver.open(token, b"body")
+    clock.now -= back
+    for _ in range(40):
+        receiver.open(sender.seal(ENVELOPE, "b", b"body"), b"body")
+        with pytest.raises(RefusedEnvelope):
+            receiver.open(token, b"body")
+        clock.now += LIFETIME / 7
+
+
+def test_r78_envelopes_are_remembered_no_longer_while_the_clock_is_set_back(clock: Clock) -> None:
+    sender, receiver = replica("a", clock), replica("b", clock)
+    clock.now -= 3600
+    remembered = []
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            for _ in range(200):
+                receiver.open(sender.seal(ENVELOPE, "b", b"body"), b"body")
+            remembered.append(tracemalloc.get_traced_memory()[0])
+            clock.now += 2 * LIFETIME
+    finally:
+        tracemalloc.stop()
+    assert max(remembered) < 3 * remembered[0]
 
 
 def test_an_envelope_is_refused_once_it_has_expired(clock: Clock) -> None:
