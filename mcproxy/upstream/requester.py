@@ -346,6 +346,10 @@ class Requester:
     def _remedy(self, response: UpstreamResponse) -> str:
         """What to do about a 401 or 403."""
         name, challenge = self._context.spec.name, _challenge(response) or ""
+        if self._context.credentials is not None:
+            return "the server refuses the credentials that the caller brought"
+        if self._context.spec.credentials.forward:
+            return "the server gives nothing without credentials, which each caller has to bring (`credentials`)"
         if self._context.authorization is None and response.status == 401 and "resource_metadata=" in challenge:
             return f"this server wants OAuth: add `oauth: {{}}` to it, then run `mcproxy login {shlex.quote(name)}`"
         return "the server wants other credentials; set `headers` of this upstream, or `oauth`"

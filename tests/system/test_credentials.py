@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from mcproxy.access.keys import key_digest, make
 from mcproxy.protocol.eras import LATEST
 from tests.downstream.modern import headers_of, request
-from tests.system.running import Json, configuration, serving, write
+from tests.system.running import Json, Log, configuration, serving, write
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -118,7 +118,7 @@ class Scene:
     url: str
     keys: dict[str, str]
     echo: Echo
-    log: object
+    log: Log
 
     async def caller(self, name: str, token: str | None, era: str) -> Caller:
         caller = Caller(self.http, self.url, self.keys[name], token)
@@ -185,6 +185,15 @@ async def test_r40_a_caller_without_credentials_is_told_which_header_and_never_s
         nobody = await s.caller("alice", None, era)
         assert HEADER in (await nobody.call())["error"]["message"]
         assert not any("of_alice" in name for name in await nobody.tools())
+
+
+@ERAS
+async def test_r40_it_is_told_which_header_where_the_server_lists_nothing_without_one(tmp_path: Path, era: str) -> None:
+    async with scene(tmp_path) as s:
+        nobody = await s.caller("alice", None, era)
+        assert f"send the header {HEADER}" in (await nobody.call())["error"]["message"]
+        reasons = [entry["reason"] for entry in s.log.entries if entry.get("event") == "upstream unavailable"]
+        assert any("which each caller has to bring (`credentials`)" in reason for reason in reasons)
 
 
 async def test_r39_a_session_that_brings_another_value_goes_on_over_another_connection(tmp_path: Path) -> None:

@@ -276,7 +276,12 @@ class Resolver:
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is not None and self._catalogue.known.listing(self._catalogue.link(space, call.caller), kind) is None:
-            await self._reach(space, kind, call)
+            try:
+                await self._reach(space, kind, call)
+            except McpError:
+                # The list may be there for all; where it is not, what the caller has to bring says more.
+                check_brought(space, call.caller)
+                raise
 
     async def _find_late(self, kind: Kind, name: str, call: Call) -> ExposedRoute:
         """The route of a name that was not listed, once the lists of the upstream that may own it are known."""
