@@ -149,7 +149,9 @@ class HandshakeConversation:
         self._calls = CallsInFlight()
         self._url_elicitations = UrlElicitations(context.spec.max_in_flight)
         self._task_clients = TaskClients(context.spec.max_in_flight)
-        self._questions = ServerRequests(context, tasks, self._requests, self._send_in_time, self._url_elicitations)
+        self._questions = ServerRequests(
+            context, tasks, self._requests, self._send_in_time, self._url_elicitations, lambda: self.version
+        )
         self._identity: ServerIdentity | None = None
         self.is_closed = False
         self.settled: Final = self._requests.settled

@@ -40,6 +40,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.handshake.older_answers import with_single_block
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import NotAccepted, Rejected
 
@@ -159,12 +160,15 @@ class ServerRequests:
         requests: PendingRequests,
         send: Send,
         url_elicitations: UrlElicitations,
+        version: Callable[[], str | None],
     ) -> None:
+        """`version` returns the negotiated version; None before the handshake."""
         self._context = context
         self._tasks = tasks
         self._requests = requests
         self._send = send
         self._url_elicitations = url_elicitations
+        self._version = version
         self._open: dict[RequestId, _Open] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
@@ -243,7 +247,8 @@ class ServerRequests:
                 self._url_elicitations.note(request.params, listener)
                 try:
                     with self._requests.held(ids):
-                        return Response(id, parse_object(await ask(request)))
+                        answer = parse_object(await ask(request))
+                        return Response(id, with_single_block(self._version(), answer))
                 except McpError as refusal:
                     return ErrorResponse(id, refusal.error())
             case _:

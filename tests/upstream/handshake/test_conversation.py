@@ -43,6 +43,7 @@ class Wire:
     news: anyio.Event = field(default_factory=anyio.Event)
     on_cancelled: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
     """What the server does with a `notifications/cancelled`."""
+    version: str = "2025-11-25"
 
     def says(self, cause: int | None = None, **members: object) -> None:
         message = {key: value for key, value in {"jsonrpc": "2.0", **members}.items() if value is not None}
@@ -60,11 +61,13 @@ class Wire:
         if isinstance(message, Notification) and message.method == "notifications/cancelled":
             await self.on_cancelled()
         if isinstance(message, Request) and message.method == "initialize":
-            self.says(id=message.id, result={"protocolVersion": "2025-11-25", "capabilities": {"tasks": {}}})
+            self.says(id=message.id, result={"protocolVersion": self.version, "capabilities": {"tasks": {}}})
 
 
 @asynccontextmanager
-async def wired(session: SessionOwner | None = None, **timeouts: float) -> AsyncIterator[Wire]:
+async def wired(
+    session: SessionOwner | None = None, version: str = "2025-11-25", **timeouts: float
+) -> AsyncIterator[Wire]:
     published: list[object] = []
     spec = UpstreamSettings(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
     with anyio.fail_after(GUARD):
@@ -75,7 +78,7 @@ async def wired(session: SessionOwner | None = None, **timeouts: float) -> Async
             async def send(message: Message) -> None:
                 await wire.send(message)
 
-            wire = Wire(HandshakeConversation(context, tasks, send), published)
+            wire = Wire(HandshakeConversation(context, tasks, send), published, version=version)
             await wire.conversation.open()
             yield wire
 
@@ -96,6 +99,21 @@ async def test_r26_a_question_of_a_task_goes_to_the_client_that_waits_for_its_re
         assert (other.questions, other.told) == ([], [])
         for id in (waiting, busy):
             wire.says(id=id, result={})
+
+
+@pytest.mark.parametrize(("version", "content"), [("2025-06-18", {"n": 1}), ("2025-11-25", [{"n": 1}])])
+async def test_a_models_message_is_told_to_a_server_of_old_as_it_knows_them(version: str, content: Any) -> None:
+    """2025-11-25, changelog: messages of sampling may have several blocks of content since."""
+    message = {"role": "assistant", "model": "m"}
+    client = answering({**message, "content": [{"n": 1}]})
+    async with wired(version=version) as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.conversation, tool("t", client=client))
+        await wire.until(3)
+        call = wire.sent[-1]["id"]
+        wire.says(call, id="q", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
+        await wire.until(4)
+        assert wire.sent[-1]["result"] == {**message, "content": content}
+        wire.says(id=call, result={})
 
 
 def updates(many: int) -> bytes:
