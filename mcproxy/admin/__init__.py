@@ -1,4 +1,5 @@
-"""The operators' side: status page with tool calls, live feed, health checks, and collectors for Prometheus.
+"""The operators' side: status page, approvals, the socket for commands, health checks, and metrics for Prometheus.
 
-Reads the gateway and, from the status page, calls tools and reads resources as the operator; changes no setting.
+Reads the gateway, restarts its upstreams and, from the status page, calls tools and reads resources as the operator;
+changes no setting but the log level.
 """

@@ -46,7 +46,7 @@ class NoSuchUpstream(Exception):
 
 
 class Actions:
-    """`upstreams` returns those that run, by name, and `disabled` the names of those that are configured not to.
+    """What operators may do. `upstreams` returns those that run, by name; `disabled`, the names of those that may not.
 
     `record` writes each action down; `clock` gives its time.
     """

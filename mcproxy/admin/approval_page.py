@@ -24,7 +24,7 @@ _TOKEN = "token"
 
 @dataclass(frozen=True)
 class ApprovalPage:
-    """`links` opens the tokens of paths."""
+    """Handlers of the page. `links` opens the token in a path, which names the call."""
 
     pages: Pages
     links: ApprovalLinks

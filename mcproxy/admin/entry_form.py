@@ -91,7 +91,7 @@ def template_fields(template: str) -> list[Field]:
 
 
 def expanded(template: str, filled: Mapping[str, str]) -> str:
-    """The URI that a template is with these values; variables without a value are left out (RFC 6570, section 3)."""
+    """The URI that a template makes of these values; variables without a value are left out (RFC 6570, section 3)."""
 
     def expand(match: re.Match[str]) -> str:
         first, between, named, kept = _OPERATORS[match[1]]

@@ -1,4 +1,4 @@
-"""What the status page shows, as values, and the gateway as the page reads it; `pages` renders them."""
+"""The data that the status page shows, and the gateway as the page reads it; `pages` renders them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class GatewayView(Protocol):
         """Calls that wait for an operator's approval."""
 
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
-        """A decision on such a call; why it does not count, as a sentence, or None where it does.
+        """Decides such a call. Returns a sentence on why the decision does not count; None where it counts.
 
         `operator` is None for a visitor that came by the link of the call.
         """

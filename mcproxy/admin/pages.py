@@ -170,7 +170,10 @@ class Pages:
         return self._page("approvals", waiting=shown, further=waiting[len(shown) :], token=self.token, said=said)
 
     def approval(self, id: str, said: str | None = None) -> str:
-        """One such call, for a visitor with its link; without a token, as the link is one, or configuration."""
+        """The page of one such call, for a visitor with its link.
+
+        Its form needs no token, since the link is one, and it shows nothing of the configuration.
+        """
         call = next((call for call in self.gateway.waiting_calls() if call.id == id), None)
         return self._page("approval", banner=None, call=call, token=None, said=said)
 
@@ -297,7 +300,7 @@ def decided(failed: str | None) -> str:
 
 
 def _first_calls(waiting: Iterable[WaitingCall]) -> Iterator[WaitingCall]:
-    """Those that one page has room for."""
+    """The calls whose arguments one page has room for."""
     room = MAX_ARGUMENTS
     for call in waiting:
         yield call

@@ -41,7 +41,7 @@ class _OutOfTime(Exception):
 
 
 class UsageReader:
-    """`file` returns the audit log that is written now; None where there is none."""
+    """Reads the audit log that `file` returns: the one that is written now; None where there is none."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class CallCounts:
     reconnects: float = 0
 
     def since(self, before: CallCounts) -> CallCounts:
-        """What came after `before`: everything, where the counters began anew with the upstream."""
+        """The counts since `before`; all of them, where the counters began anew with the upstream."""
         if self.calls < before.calls or self.reconnects < before.reconnects:
             return self
         buckets = {bound: count - before.buckets.get(bound, 0) for bound, count in self.buckets.items()}
@@ -177,7 +177,7 @@ class CallStatistics:
         return sum(value for labels, value in _samples(instrument, "") if wanted.items() <= labels.items())
 
     def by(self, instrument: Collector, label: str, **wanted: str) -> dict[str, float]:
-        """These sums by the values of one more label."""
+        """As `gauge`, for each value of one more `label`."""
         sums: dict[str, float] = {}
         for labels, value in _samples(instrument, ""):
             if wanted.items() <= labels.items():

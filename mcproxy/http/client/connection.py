@@ -309,7 +309,7 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     def _fail(self, fault: str) -> None:
-        """The first fault is the one that is told: what comes after may follow from it."""
+        """Notes what the server did wrong. The first fault is told: later ones may follow from it."""
         self._fault = self._fault or fault
 
     def _free(self, head: ResponseHead) -> None:

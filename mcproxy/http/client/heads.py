@@ -87,7 +87,10 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
 
 
 def _kept_for(keep_alive: str) -> float:
-    """From the field that servers say their timeout in (RFC 2068, section 19.7.1.1), as Node's and Tomcat do."""
+    """Seconds for which a server keeps an idle connection, by its field `Keep-Alive` (RFC 2068, section 19.7.1.1).
+
+    Node's and Tomcat send it.
+    """
     said = _TIMEOUT.search(keep_alive)
     if said is None:
         return math.inf

@@ -1,4 +1,4 @@
-"""The body of a response whose length is unknown: chunked, or up to the end of the connection for HTTP/1.0."""
+"""Write the body of a response whose length is unknown: in chunks, or for HTTP/1.0 up to the end of the connection."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _BUSY: Final = frozenset({ANSWERING, FULL, LAST, LEFT})
 
 
 class ServerConnection(asyncio.Protocol):
-    """Implements `messages.RequestTransport` and `owner.OwnedConnection`."""
+    """The connection of one client. Implements `messages.RequestTransport` and `owner.OwnedConnection`."""
 
     __slots__ = (  # there are many connections, and each request asks for most of these
         "_bounds",
@@ -324,7 +324,7 @@ class ServerConnection(asyncio.Protocol):
     # What follows from what was read
 
     def _follow_reader(self) -> None:
-        """What is rare: a request that came in parts, several at once, or none that may be read."""
+        """Takes the rarer results of reading: a request in parts, several at once, or one that is refused."""
         reader = self._reader
         if reader.state is STOPPED:
             if self.state in _READING:
@@ -351,7 +351,7 @@ class ServerConnection(asyncio.Protocol):
         self.refuse(408, f"the header block did not arrive within {self._bounds.head_timeout:g} s")
 
     def _expire_certificate(self) -> None:
-        """What is being answered is answered, but for streams; nothing else is, in the name of that certificate."""
+        """Ends the connection, as its client's certificate is over; a request that is handled is answered first."""
         self._certificate_timer = None
         if self.state is IDLE:
             self.close()
@@ -468,7 +468,7 @@ class ServerConnection(asyncio.Protocol):
         self._set_deadline(LINGER)
 
     def _end_reading(self) -> None:
-        """What waits to be handled is not."""
+        """Ends reading, and drops the requests that wait to be handled."""
         self._reader.stop()
         self._reader.requests.clear()
         for timer in (self._head_timer, self._certificate_timer):

@@ -1,6 +1,6 @@
-"""The two sides of owning a connection: what a connection asks of its server, and a server of its connections.
+"""The interfaces between a connection and its server: what each calls of the other; and the bounds of a connection.
 
-Both are protocols, so that neither module imports the other for its types; beside them, the bounds of a connection.
+Both are protocols, so that neither module imports the other for its types.
 """
 
 from __future__ import annotations
