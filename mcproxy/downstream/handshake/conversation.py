@@ -24,7 +24,6 @@ from mcproxy.downstream.handshake.session_ids import Handshake, bounded
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import is_initialize
-from mcproxy.downstream.io.progress import ProgressSeries
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import META, undressed, without_hop_meta
@@ -335,8 +334,6 @@ class _SessionClient(msgspec.Struct, eq=False):
     closed: bool = False
     """Whether the call has an outcome, after which nothing may follow but of a task that it became."""
     is_task: bool = False
-    progress: ProgressSeries | None = None
-    """Made with the first report."""
 
     def outlive_call(self) -> None:
         """The call became a task, whose progress goes on the session's own stream from now on."""
@@ -358,12 +355,7 @@ class _SessionClient(msgspec.Struct, eq=False):
 
 def _with_token(client: _SessionClient, params: Params) -> Params | None:
     # progress: "only for requests that provided a progress token"; the token is the very bytes that the client sent.
-    if client.token is None:
-        return None
-    if client.progress is None:
-        client.progress = ProgressSeries()
-    report = client.progress.continued(params)
-    return None if report is None else {META_PROGRESS_TOKEN: client.token, **report}
+    return None if client.token is None else {META_PROGRESS_TOKEN: client.token, **params}
 
 
 def _if_audible(client: _SessionClient, params: Params) -> Params | None:

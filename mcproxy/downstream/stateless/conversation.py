@@ -20,7 +20,6 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.progress import ProgressSeries
 from mcproxy.downstream.io.request_head import (
     METHOD_FIELD,
     NAME_FIELD,
@@ -307,8 +306,6 @@ class _RequestClient(msgspec.Struct, eq=False):
     admitted: Admitted
     send: SendMessage
     closed: bool = False
-    progress: ProgressSeries | None = None
-    """Made with the first report."""
 
     def notify(self, method: str, params: Params) -> None:
         if self.closed:
@@ -318,7 +315,7 @@ class _RequestClient(msgspec.Struct, eq=False):
             passes = is_of_extension(method) and self.context.passes(self.admitted.caller)
             adapted = params if passes else None
         else:
-            adapted = adapt(self, params)
+            adapted = adapt(self.admitted, params)
         if adapted is not None:
             self.send(Notification(method, adapted))
 
@@ -327,23 +324,17 @@ class _RequestClient(msgspec.Struct, eq=False):
         raise not_asked(request)
 
 
-def _with_token(client: _RequestClient, params: Params) -> Params | None:
-    token = client.admitted.progress_token
-    if token is None:
-        return None
-    if client.progress is None:
-        client.progress = ProgressSeries()
-    report = client.progress.continued(params)
-    return None if report is None else {**report, META_PROGRESS_TOKEN: raw(token)}
+def _with_token(admitted: Admitted, params: Params) -> Params | None:
+    token = admitted.progress_token
+    return None if token is None else {**params, META_PROGRESS_TOKEN: raw(token)}
 
 
-def _if_audible(client: _RequestClient, params: Params) -> Params | None:
+def _if_audible(admitted: Admitted, params: Params) -> Params | None:
     # logging: the server "MUST NOT emit notifications/message for a request that does not include" a level.
-    least = client.admitted.caller.log_level
-    return params if is_audible(parse_text(params.get("level", b"")) or "", least) else None
+    return params if is_audible(parse_text(params.get("level", b"")) or "", admitted.caller.log_level) else None
 
 
-_PARAMS_FOR_CLIENT: Final[Mapping[str, Callable[[_RequestClient, Params], Params | None]]] = {
+_PARAMS_FOR_CLIENT: Final[Mapping[str, Callable[[Admitted, Params], Params | None]]] = {
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }

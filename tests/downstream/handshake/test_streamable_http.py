@@ -190,19 +190,6 @@ async def test_r24_progress_has_the_clients_own_token_with_its_type(token: int |
             assert json.loads(bytes(gateway.gateway.calls[-1].params["_meta"])) == {"mine": 1}
 
 
-async def test_progress_of_a_call_that_was_sent_again_goes_on_from_what_was_reached() -> None:
-    async def beginning_anew(call: Call) -> Outcome:
-        for done in (50, 10):
-            call.client.notify("notifications/progress", {"progress": raw(done), "total": raw(100)})
-        return Complete({})
-
-    async with served(answering(beginning_anew)) as gateway, client_of(gateway) as client:
-        await client.open()
-        async with client.post(request(1, "tools/call", {"_meta": {"progressToken": 7}})) as response:
-            *reports, _ = await EventReader(response).rest()
-        assert [(each["params"]["progress"], each["params"]["total"]) for each in reports] == [(50, 100), (60, 150)]
-
-
 async def test_r24_no_progress_without_a_token() -> None:
     async with served(answering(reporting)) as gateway, client_of(gateway) as client:
         await client.open()

@@ -309,18 +309,6 @@ async def test_r62_a_stream_begins_where_a_notification_comes_first() -> None:
             assert result["result"]["resultType"] == "complete"
 
 
-async def test_progress_of_a_call_that_was_sent_again_goes_on_from_what_was_reached() -> None:
-    async def beginning_anew(call: Call) -> Outcome:
-        for done in (50, 10):
-            call.client.notify("notifications/progress", {"progress": raw(done), "total": raw(100)})
-        return Complete(first_level({"content": []}))
-
-    async with served(answering(beginning_anew)) as gateway, modern_client_of(gateway) as client:
-        async with client.stream(request(1, "tools/call", TOOL, {"progressToken": 7})) as events:
-            *reports, _ = await events.rest()
-        assert [(each["params"]["progress"], each["params"]["total"]) for each in reports] == [(50, 100), (60, 150)]
-
-
 async def test_r24_a_request_for_no_progress_and_no_log_gets_an_answer_alone() -> None:
     async with served(answering(chatty)) as gateway, modern_client_of(gateway) as client:
         assert (await client.result(request(1, "tools/call", TOOL)))["content"] == []
