@@ -67,6 +67,8 @@ class MirroredParameter(msgspec.Struct, frozen=True):
 
 def encode_value(text: str) -> str:
     """`text` as a header value: unchanged, or in Base64 if it would not arrive unchanged ("Value Encoding")."""
+    if text.isascii() and text.isprintable() and text.strip() == text != "" and text[0] != "=":
+        return text  # as most are
     if _SAFE_VALUE.fullmatch(text) and not _SENTINEL.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="

@@ -386,7 +386,10 @@ def size_of(members: Params) -> int:
     """As many bytes as they are on the wire, where no key has escapes: each with two quotes, a colon and a comma."""
     if not members:
         return 2
-    return 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values()))
+    size = 1
+    for key, value in members.items():
+        size += 4 + len(key) + len(value)
+    return size
 
 
 def one_line(data: bytes) -> bytes:

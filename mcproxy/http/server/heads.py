@@ -29,9 +29,6 @@ WITHOUT_BODY: Final = frozenset({204, 304})
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Characters that no field's value may hold (RFC 9110, section 5.5)."""
 
-_PLAIN: Final = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
-"""Values that any parser reads as they stand (RFC 9110, section 5.5)."""
-
 _KNOWN: Final = {
     spelled.encode(): name
     for name in (
@@ -206,13 +203,18 @@ class KnownHead:
                     return None
                 length, before, after = int(value), data[:start], end
             elif value != last:
-                if not _PLAIN.fullmatch(value):
+                if not value.isascii() or not _is_plain(text := value.decode()):
                     return None
                 fields = Headers(fields) if fields is self._original else fields
-                fields[name] = value.decode()
+                fields[name] = text
             start = end + len(behind)
         self.fields, self._before_digits, self._after_digits = fields, before, data[after:start] if before else b""
         return length, start
+
+
+def _is_plain(value: str) -> bool:
+    """Whether any parser reads a value of ASCII as it stands (RFC 9110, section 5.5)."""
+    return value.isprintable() and value != "" and value[0] != " " != value[-1]
 
 
 class HeadFacts(Protocol):
