@@ -30,11 +30,12 @@ MANY: Final = 8
 
 
 def workers(cores: int) -> int:
-    """How many run at once: two on each core, since half of a test's time is waiting, and on many cores fewer.
+    """How many run at once: three on each core, since most of a test's time is waiting, and on many cores fewer.
 
-    In CI one on each: there coverage has them compute for most of their time.
+    With two on each, a sixth of two cores' time was nobody's. In CI one on each: there coverage has them compute for
+    most of their time.
     """
-    return cores if IN_CI else max(cores, min(2 * cores, MANY))
+    return cores if IN_CI else max(cores, min(3 * cores, MANY))
 
 
 class BySharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types

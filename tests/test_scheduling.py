@@ -45,8 +45,10 @@ def test_a_test_that_shares_nothing_is_of_no_group() -> None:
     assert group_of("tests/test_ports.py::test_a_port_is_free") is None
 
 
-@pytest.mark.parametrize(("cores", "number"), [(1, 2), (2, 4), (4, 8), (6, 8), (16, 16)])
-def test_two_workers_share_a_core_where_there_are_few(monkeypatch: pytest.MonkeyPatch, cores: int, number: int) -> None:
+@pytest.mark.parametrize(("cores", "number"), [(1, 3), (2, 6), (4, 8), (6, 8), (16, 16)])
+def test_three_workers_share_a_core_where_there_are_few(
+    monkeypatch: pytest.MonkeyPatch, cores: int, number: int
+) -> None:
     monkeypatch.setattr(scheduling, "IN_CI", False)
     assert workers(cores) == number
 
