@@ -26,6 +26,9 @@ GONE: Json = {"command": PYTHON, "args": ["-c", "raise SystemExit('it never star
 
 LIMITS: Json = {"rules": {"of one tool": {"tools": ["fail"], "rate": "1/m"}}}
 
+PAUSE = 0.1
+"""Seconds between rounds of load, in which the machine is others'."""
+
 OF_TROUBLE = {"Troubles", "Not connected because"}
 """Panels that are empty for a server that is well."""
 
@@ -118,6 +121,7 @@ async def test_every_query_of_a_dashboard_has_an_answer(tmp_path: Path, board: s
         async def keep_busy() -> None:
             while True:
                 await load(client, other)
+                await anyio.sleep(PAUSE)
 
         tasks.start_soon(keep_busy)
         for title, query in queries(board):
