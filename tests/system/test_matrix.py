@@ -156,7 +156,8 @@ def replicated_cast() -> Cast:
 
 
 CASTS: Final = {
-    "reference": Cast(need_npm, sampled_pairs(PLAYERS, CELLS, one_in=4)),
+    # An odd number, by which those over stdio meet those over HTTP.
+    "reference": Cast(need_npm, sampled_pairs(PLAYERS, CELLS, one_in=7)),
     "go": own_cast("go", need_go),
     "mcpgo": own_cast("mcpgo", need_go, [*BOTH_ERAS, SSE]),
     "rust": own_cast("rust", need_rust),
