@@ -7,7 +7,7 @@ Sends calls, and takes the server's responses, notifications and requests. Opens
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
@@ -98,9 +98,12 @@ SHARED_CAPABILITIES: Final[Params] = {
 }
 """All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
 
+UNREADABLE: Final = frozenset({400, 500})
+"""HTTP statuses with which servers refuse an `initialize` that they cannot read."""
 INITIALIZE_ID: Final = 0
 """The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
 
+_PARTED: Final = frozenset({"sampling", "elicitation"})
 _TASK: Final = Subject.TASK
 
 MESSAGES_PER_TURN: Final = 10
@@ -152,6 +155,7 @@ class HandshakeConversation:
         self._questions = ServerRequests(
             context, tasks, self._requests, self._send_in_time, self._url_elicitations, lambda: self.version
         )
+        self._introduction: Params = {}
         self._identity: ServerIdentity | None = None
         self.is_closed = False
         self.settled: Final = self._requests.settled
@@ -203,19 +207,45 @@ class HandshakeConversation:
 
     async def open(self) -> None:
         """Does the handshake (lifecycle, Initialization). Raises Unreachable or Rejected."""
-        connect = self._context.spec.timeouts.connect
         self._context.awaited = "initialize"
         try:
-            # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
-            answer = await self._requests.exchange(
-                "initialize", _initialize(self._context), self._send, Timeouts(connect, connect), id=INITIALIZE_ID
-            )
-            self._identity = _identity(answer)
+            self._identity = _identity(await self._shake_hands())
             await self._send(Notification(INITIALIZED, {}))
         except (NotAccepted, PeerGone) as error:
             raise CutOff(f"initialize: {error}") from error
         except RequestTimeout as error:
             raise Unreachable(f"initialize: {error}") from error
+
+    async def _shake_hands(self) -> Response:
+        """The answer to `initialize`, which is said more plainly to a server that refuses it.
+
+        Some refuse what they do not know of our capabilities, as many on the Java SDK do.
+        """
+        capabilities = _capabilities(self._context)
+        try:
+            return await self._initialize(capabilities, INITIALIZE_ID)
+        except (Refused, Rejected) as refusal:
+            plain = _plain(capabilities)
+            if plain == capabilities or (isinstance(refusal, Rejected) and refusal.status not in UNREADABLE):
+                raise
+            with suppress(NotAccepted, PeerGone, RequestTimeout):
+                return await self._initialize(plain, self._requests.mint())
+            raise
+
+    async def _initialize(self, capabilities: Params, id: RequestId) -> Response:
+        connect = self._context.spec.timeouts.connect
+        self._introduction = {
+            "protocolVersion": raw(LATEST_HANDSHAKE),
+            "capabilities": raw(capabilities),
+            "clientInfo": raw({"name": "mcproxy", "version": __version__}),
+        }
+        # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
+        answer = await self._requests.exchange(
+            "initialize", self._introduction, self._send, Timeouts(connect, connect), id=id
+        )
+        if isinstance(answer, ErrorResponse):
+            raise Refused(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+        return answer
 
     def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
         if self.is_closed:
@@ -329,9 +359,9 @@ class HandshakeConversation:
                 assert_never(message)
 
     def _take_request(self, request: Request, cause: RequestId | None) -> None:
-        if self._identity is None and request.params == _initialize(self._context):
+        if self._identity is None and request.params == self._introduction:
             # Not refused as an unknown method: the refusal would come back too, and pass for the answer.
-            self._requests.fail(INITIALIZE_ID, Echoed())
+            self._requests.fail(request.id, Echoed())
             return
         self._questions.take(request, self._attribute(request, cause), own_stream=cause is not None)
 
@@ -439,21 +469,19 @@ class HandshakeConversation:
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 
 
-def _initialize(context: LinkContext) -> Params:
-    capabilities = SHARED_CAPABILITIES
-    if context.session is not None:
-        # Tasks that a server requests of its client are not passed on.
-        capabilities = without_tasks(context.session.capabilities)
-    return {
-        "protocolVersion": raw(LATEST_HANDSHAKE),
-        "capabilities": raw(capabilities),
-        "clientInfo": raw({"name": "mcproxy", "version": __version__}),
-    }
+def _capabilities(context: LinkContext) -> Params:
+    if context.session is None:
+        return SHARED_CAPABILITIES
+    # Tasks that a server requests of its client are not passed on.
+    return without_tasks(context.session.capabilities)
 
 
-def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
-    if isinstance(answer, ErrorResponse):
-        raise Refused(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+def _plain(capabilities: Params) -> Params:
+    """The same without the parts of `sampling` and `elicitation`, which have none before 2025-11-25."""
+    return {name: EMPTY_OBJECT if name in _PARTED else said for name, said in capabilities.items()}
+
+
+def _identity(answer: Response) -> ServerIdentity:
     try:
         capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
     except InvalidMessage as invalid:

@@ -58,6 +58,9 @@ def answer(request: Message, value: Any) -> None:
 
 
 def on_initialize(request: Message) -> None:
+    if "picky" in MANNERS and any(request["params"]["capabilities"][name] for name in ("sampling", "elicitation")):
+        say({"id": request["id"], "error": {"code": -32603, "message": 'Unrecognized field "tools"'}})
+        return
     version = "2024-11-05" if "old" in MANNERS else "1999-01-01" if "alien" in MANNERS else "2025-11-25"
     capabilities = {"tools": {"listChanged": True}, "logging": {}}
     info = {"name": "child", "version": "1"}

@@ -100,6 +100,13 @@ async def test_r61_a_shared_link_declares_all_that_can_be_bridged() -> None:
     assert initialize["params"]["clientInfo"]["name"] == "mcproxy"
 
 
+async def test_a_server_that_refuses_capabilities_of_a_newer_revision_is_told_them_without_their_parts() -> None:
+    async with running(child("picky")) as it:
+        refused, taken, *_ = value(await it.upstream(tool("heard")))
+    assert taken["params"]["capabilities"] == {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}}
+    assert taken["id"] != refused["id"]
+
+
 async def test_r46_progress_is_asked_for_and_passed_to_the_caller() -> None:
     client = FakeClient()
     async with running(child()) as it:

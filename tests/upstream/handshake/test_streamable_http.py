@@ -34,6 +34,22 @@ async def test_a_call_is_answered_over_json() -> None:
         assert value(await it.upstream(tool("echo", {"n": 1}))) == {"n": 1}
 
 
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_server_that_fails_at_capabilities_of_a_newer_revision_is_told_them_without_their_parts(
+    status: int,
+) -> None:
+    server = FakeStreamable()
+
+    async def handle(http: web.Request) -> web.StreamResponse:
+        message = await http.json() if http.method == "POST" else {}
+        if message.get("method") == "initialize" and message["params"]["capabilities"]["sampling"]:
+            return web.json_response({"message": 'Unrecognized field "tools"'}, status=status)
+        return await server(http)
+
+    async with serving(handle) as url, running(at(url)) as it:
+        assert value(await it.upstream(tool("echo", 1))) == 1
+
+
 async def test_initialize_may_be_answered_with_an_event_stream() -> None:
     async with serving(FakeStreamable(initialize_as_events=True)) as url, running(at(url)) as it:
         assert value(await it.upstream(tool("echo", {"n": 1}))) == {"n": 1}
