@@ -7,13 +7,13 @@ import json
 import re
 import shlex
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.problems import Path
-from mcproxy.settings import Access, Admin, Proxy, Tls
+from mcproxy.settings import Access, Admin, Proxy, Tls, UpstreamSettings
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
 
@@ -79,6 +79,17 @@ def cut_short(access: Access, proxy: Proxy) -> Iterator[tuple[Path, str]]:
         yield path, f"is longer than proxy.ask_timeout ({proxy.ask_timeout:g} s), when a caller can answer no more"
     elif "operator" in approvers and timeout > _OFFICIAL_RETRIES * bridge.hold:
         yield path, f"is longer than ten times proxy.bridge.hold ({bridge.hold:g} s), when official SDKs give up"
+
+
+def without_login_pages(proxy: Proxy, upstreams: Iterable[UpstreamSettings]) -> Iterator[tuple[Path, str]]:
+    """A public URL at which nobody can log in to servers, though there are some that people log in to."""
+    public = urlsplit(proxy.public_url or "")
+    wanted = [spec.name for spec in upstreams if spec.oauth is not None and spec.oauth.grant == "authorization_code"]
+    if wanted and public.scheme == "http" and not is_loopback(public.hostname or ""):
+        yield (
+            ("proxy", "public_url"),
+            f"is not https, so that callers are given no link to log in to {wanted[0]!r}: only `mcproxy login` can",
+        )
 
 
 def _same_address(one: str, other: str) -> bool:

@@ -25,6 +25,7 @@ from mcproxy.configuration.consistency import (
     node_text,
     open_doors,
     unanswerable,
+    without_login_pages,
 )
 from mcproxy.configuration.documents.tree import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
@@ -90,6 +91,8 @@ class Validator(msgspec.Struct, frozen=True):
             upstreams=tuple(upstreams),
         )
         self._check_references(document, settings)
+        for path, sentence in without_login_pages(proxy, upstreams):
+            self._warn(follow(document, path), sentence)
         return None if self.expansion.problems else settings
 
     def _check_references(self, document: Node, settings: Settings) -> None:

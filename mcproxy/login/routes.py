@@ -327,7 +327,9 @@ class LoginRoutes:
     def _base(self) -> str:
         base = self._site.base_url
         if base is None:
-            raise _PageRefused("the gateway does not know its own address: set proxy.public_url", 500)
+            raise _PageRefused(
+                "the gateway does not know an address of its own that is https or loopback: set proxy.public_url", 500
+            )
         return base
 
     @property

@@ -1,7 +1,7 @@
 """The address of the login pages, and the links to them for callers (implements `gateway.input.logins.LoginPages`).
 
-The pages are below `proxy.public_url`, else at the gateway's own address if that is loopback. Over stdio they have a
-listener of their own on loopback, and a browser is opened there if the machine has one.
+The pages are below `proxy.public_url`, if that is https or on loopback; without one, at the gateway's own address, if
+that is on loopback. Over stdio they have a listener of their own there, and a browser is opened if the machine has one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mcproxy.http import server as http
 from mcproxy.login.links import ConnectLinks
 from mcproxy.settings import Settings
 from mcproxy.settings.loopback import is_loopback
+from mcproxy.upstream.oauth.login import may_be_opened
 from mcproxy.upstream.oauth.logins import FindLogins
 
 REOPEN_AFTER: Final = 120.0
@@ -65,7 +66,8 @@ class GatewaySite:
             return self.listening_url
         public = self.settings.proxy.public_url
         if public is not None:
-            return public
+            # authorization, Communication Security: redirect URIs "MUST be either `localhost` or use HTTPS".
+            return public if may_be_opened(public) else None
         own = self.listening_url
         return own if own is not None and is_loopback(urlsplit(own).hostname or "") else None
 

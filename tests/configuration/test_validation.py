@@ -484,6 +484,23 @@ def test_an_approval_that_may_take_longer_than_its_call_is_told_of(
     assert [line[: len(start)] for line in told] == ([] if sentence is None else [start])
 
 
+@pytest.mark.parametrize(
+    ("public", "oauth", "is_told"),
+    [
+        ("http://gw.example", "{}", True),
+        ("https://gw.example", "{}", False),
+        ("http://localhost:8000", "{}", False),
+        ("http://gw.example", "{grant: client_credentials, client: {id: me, secret: s}}", False),
+    ],
+)
+def test_a_public_url_at_which_nobody_can_log_in_is_told_of(
+    tmp_path: Path, public: str, oauth: str, is_told: bool
+) -> None:
+    text = f"mcpServers: {{x: {{url: 'https://x.example/mcp', oauth: {oauth}}}}}\nproxy: {{public_url: '{public}'}}\n"
+    told = [str(warning) for warning in configure(tmp_path, text).warnings]
+    assert ["proxy.public_url: is not https" in line for line in told] == [True] * is_told
+
+
 def test_r44_a_warning_shows_no_value_of_a_variable(tmp_path: Path) -> None:
     (warning,) = configure(tmp_path, "mcpServers: {x: {command: 'run --key ${KEY}'}}", {"KEY": SENTINEL}).warnings
     assert SENTINEL not in str(warning)
