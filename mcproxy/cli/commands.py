@@ -260,10 +260,11 @@ def explain_(
 @commands.command("usage", rich_help_panel=_ACCESS)
 def usage_(
     by: Annotated[
-        str, typer.Option(help="Columns: principal, tool, upstream, method, endpoint, client, outcome, day.")
+        str,
+        typer.Option(help="Columns, with commas: principal, tool, upstream, method, endpoint, client, outcome, day."),
     ] = "principal,tool",
-    since: Annotated[str | None, typer.Option(help="How far back, such as 7d or 12h; everything if not given.")] = None,
-    file: Annotated[str | None, typer.Option(help="The audit log; default: the configured one.")] = None,
+    since: Annotated[str | None, typer.Option(help="How far back, such as 7d or 12h. Default: everything.")] = None,
+    file: Annotated[str | None, typer.Option(help="The audit log. Default: access.audit.file.")] = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -305,8 +306,8 @@ def keys_add(
 ) -> None:
     """Generate a key, and the lines for it in the configuration.
 
-    It is printed this once. A caller may have several keys: to replace one, add another, let the caller use it, then
-    remove the first.
+    The key is printed this once. A caller may have several keys: to replace one, add another, let the caller use it,
+    then remove the first.
     """
     from mcproxy.cli.access.keys import add_key
 
@@ -320,7 +321,9 @@ def policies_root() -> None:
 
 @policies.command("test")
 def policy_test(
-    file: Annotated[Path, typer.Argument(help="A list of cases: principal, roles, method, subject, expect ...")],
+    file: Annotated[
+        Path, typer.Argument(help="A YAML or JSON file with a list of cases: principal, roles, method, subject ...")
+    ],
     config: Config = None,
     as_json: Json = False,
 ) -> None:

@@ -84,10 +84,10 @@ def _of_hooks(settings: Settings) -> Iterator[Finding]:
         if not any(hook.globs(KINDS[method]) for method in hook.on):
             kinds = " or ".join(KINDS[method].value for method in hook.on)
             reason = f"it selects no {kinds} (`on`)" if kinds else "`on` names no method"
-            yield Finding(path, f"can be asked about nothing: {reason}", enforces)
+            yield Finding(path, f"is never asked: {reason}", enforces)
         elif len(unknown) == len(hook.upstreams):
             reason = unknown[0].sentence if unknown else "it selects no upstream"
-            yield Finding((*path, "upstreams"), f"can be asked about nothing: {reason}", enforces)
+            yield Finding((*path, "upstreams"), f"is never asked: {reason}", enforces)
         else:
             yield from unknown
 

@@ -128,9 +128,9 @@ def test_r86_a_hook_that_is_asked_about_nothing_is_an_error_where_it_enforces(
     (problem,) = problems(tmp_path, SERVERS + text + "}\n")
     assert problem.startswith("mcproxy.yaml:4:")
     assert ": access.hooks.0" in problem
-    assert problem.endswith(f": can be asked about nothing: {why}")
+    assert problem.endswith(f": is never asked: {why}")
     (warning,) = warnings(tmp_path, text + ", mode: audit}\n")
-    assert warning.endswith(f": can be asked about nothing: {why}")
+    assert warning.endswith(f": is never asked: {why}")
 
 
 def test_r86_of_a_hook_that_selects_something_each_further_name_is_a_warning(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Watch:
         return
 
     async def ask(self, request: InputRequest) -> NoReturn:
-        raise McpError(METHOD_NOT_FOUND, "the gateway's cache watches this resource: it can be asked nothing")
+        raise McpError(METHOD_NOT_FOUND, "the gateway's cache watches this resource: there is no client to ask")
 
 
 class WatchChanges(msgspec.Struct, frozen=True):
