@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from tests.depth import IN_CI
-from tests.processes import adopts_orphans
+from tests.processes import FORKED_IN, adopts_orphans
 
 ROOT: Final = Path(__file__).parents[1]
 MAX_ANSWER = 64
@@ -54,7 +54,9 @@ class ForkServer:
         message = json.dumps({"command": command, "environment": dict(environment)})
         socket.send_fds(connection, [message.encode()], [0, 1, writing])
         os.close(writing)
-        return Forked(int(connection.recv(MAX_ANSWER)), Pipe(reading))
+        pid = int(connection.recv(MAX_ANSWER))
+        FORKED_IN[pid] = os.environ.get("PYTEST_CURRENT_TEST", "")
+        return Forked(pid, Pipe(reading))
 
     def _start(self) -> socket.socket:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

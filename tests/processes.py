@@ -17,6 +17,8 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_GET_CHILD_SUBREAPER = 37
 GRACE = 60.0
 """Seconds that processes on their way out may take, unless `--grace` says otherwise."""
+FORKED_IN: dict[int, str] = {}
+"""The test in which a process was forked (`tests.forking`): the system shows the environment of its origin."""
 
 
 def adopt_orphans() -> None:
@@ -70,6 +72,8 @@ def command_line(pid: int) -> str:
 
 def test_of(pid: int) -> str:
     """The test in which a process was started, as pytest told its environment."""
+    if pid in FORKED_IN:
+        return FORKED_IN[pid]
     with suppress(OSError):
         if found := re.search(rb"(?:^|\0)PYTEST_CURRENT_TEST=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes()):
             return found[1].decode(errors="replace")

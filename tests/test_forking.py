@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from anyio.abc import Process
 
+from tests import processes
 from tests.forking import ForkServer
-from tests.processes import descendants
 
 pytestmark = pytest.mark.anyio
 
@@ -40,8 +40,9 @@ async def test_a_program_has_its_command_line_and_environment_and_is_a_child_of_
         assert process.returncode == 3
 
 
-async def test_a_program_that_is_killed_says_so(server: ForkServer) -> None:
+async def test_a_program_that_is_killed_says_so_and_is_known_by_the_test_that_started_it(server: ForkServer) -> None:
     async with await server.open_process(["http.server", "0"], dict(os.environ)) as process:
+        assert "test_a_program_that_is_killed" in processes.test_of(process.pid)
         process.kill()
     assert process.returncode == -signal.SIGKILL
     with pytest.raises(ProcessLookupError):
@@ -49,8 +50,8 @@ async def test_a_program_that_is_killed_says_so(server: ForkServer) -> None:
 
 
 async def test_nothing_is_left_of_a_server_that_is_ended(server: ForkServer) -> None:
-    before = descendants(os.getpid())
+    before = processes.descendants(os.getpid())
     async with await server.open_process(["tests.fakes.forked"], dict(os.environ)):
         pass
     server.end()
-    assert descendants(os.getpid()) == before
+    assert processes.descendants(os.getpid()) == before
