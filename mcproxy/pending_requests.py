@@ -36,7 +36,7 @@ CANCEL_TIMEOUT = 1.0
 """Seconds that sending a cancellation may take."""
 
 _DIGITS: Final = 15
-_PROGRESS_ALONE: Final = b'{"%b":%%d}' % META_PROGRESS_TOKEN.encode()
+_PROGRESS_ALONE: Final = b'{"%b":"%%b"}' % META_PROGRESS_TOKEN.encode()
 
 Send = Callable[[Message], Awaitable[None]]
 
@@ -101,7 +101,7 @@ class _Pending(msgspec.Struct, eq=False):
 
 
 class PendingRequests:
-    """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too.
+    """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too, as texts.
 
     While a request is pending there is one timer, due no later than the first deadline. It outlives the request that it
     was set for: mostly another has begun by then, and a timer for each would cost more.
@@ -260,13 +260,16 @@ def as_minted(id: RequestId) -> RequestId:
     return int(id) if isinstance(id, str) and id.isdecimal() and len(id) <= _DIGITS else id
 
 
-def with_progress_token(params: Params, token: RequestId) -> Params:
-    """`params` of a request that asks for reports of its progress."""
-    asking = params.copy()
+def with_progress_token(params: Params, id: RequestId) -> Params:
+    """`params` of a request that asks for reports of its progress: its token is the id as a text.
+
+    basic, Progress: a token may be a text or a number; Spring AI's servers hand it to functions that take a text alone.
+    """
+    asking, token = params.copy(), str(id)
     if "_meta" in params:
         asking["_meta"] = raw({**parse_object(params["_meta"]), META_PROGRESS_TOKEN: token})
     else:
-        asking["_meta"] = Raw(_PROGRESS_ALONE % token) if isinstance(token, int) else raw({META_PROGRESS_TOKEN: token})
+        asking["_meta"] = Raw(_PROGRESS_ALONE % token.encode())
     return asking
 
 

@@ -11,8 +11,8 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
-from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, raw
+from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts, with_progress_token
+from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, parse_object, raw
 from mcproxy.protocol.methods import PROGRESS
 from tests.http.timers import COMMANDED, commanded_loop
 from tests.timeouts import GUARD
@@ -62,6 +62,12 @@ async def test_an_answer_may_come_while_its_request_is_still_sent() -> None:
     with pytest.raises(PeerGone, match="gone"):
         await ask(requests, peer, SLOW)
     assert (len(requests), peer.cancelled) == (0, [])
+
+
+@pytest.mark.parametrize("meta", [{}, {"_meta": raw({"a": 1})}])
+async def test_progress_is_asked_for_by_the_id_as_a_text_which_strict_servers_take(meta: Params) -> None:
+    asking = with_progress_token({"name": raw("t"), **meta}, PendingRequests().mint())
+    assert parse_object(asking["_meta"])["progressToken"] == raw("1")
 
 
 @pytest.mark.parametrize(("id", "taken"), [("1", True), ("one", False), ("2", False), ("1" * 5000, False)])
