@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
+from functools import partial
 from typing import Final
 
 import anyio
-from aiohappyeyeballs import start_connection
+import anyio.to_thread
+from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
 from mcproxy.http.client.connection import KEEP_ALIVE, ClientConnection
@@ -31,7 +33,12 @@ _PROBES: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
+LOOK_UPS: Final = 4
+"""Names that one pool has looked up at once; who waits longer than connecting may take gives up."""
+
 Origin = tuple[str, str | None, int | None]
+LookUp = Callable[..., Sequence[AddrInfoType]]
+"""`socket.getaddrinfo`, which blocks its thread, or another function that answers as it does."""
 
 
 class ConnectFailed(Exception):
@@ -48,7 +55,7 @@ class Pool:
 
     `connect_timeout`: seconds that connecting may take, TLS included. `max_idle`: connections that are kept while
     idle. `keep_alive`: seconds that each of them is kept, or less where its server says so. `tls`: for https, instead
-    of the system's authorities.
+    of the system's authorities. `look_up` finds the addresses of names.
     """
 
     def __init__(
@@ -57,12 +64,16 @@ class Pool:
         max_idle: int,
         keep_alive: float = KEEP_ALIVE,
         tls: ssl.SSLContext | None = None,
+        look_up: LookUp = socket.getaddrinfo,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
+        self._look_up = look_up
+        self._look_ups = anyio.CapacityLimiter(LOOK_UPS)
         self._max_idle = max_idle
         self._keep_alive = keep_alive
         self._tls = tls
+        self._is_closed = False
         self._urls: dict[ClientConnection, URL] = {}
         """The URL that each connection was made for."""
         self._idle: dict[ClientConnection, None] = {}
@@ -104,7 +115,8 @@ class Pool:
         return await self._exchange_anew(url, request)
 
     def close(self) -> None:
-        """End every connection."""
+        """End every connection, those too that are being made."""
+        self._is_closed = True
         self._close_idle()
         for connection in list(self._urls):
             connection.abort()
@@ -133,6 +145,9 @@ class Pool:
         except asyncio.CancelledError:
             connecting.add_done_callback(_abort_made)
             raise
+        if self._is_closed:
+            connection.abort()
+            raise ConnectFailed from ConnectionAbortedError("it was given up while the connection was made")
         if connection.is_closed:
             raise ConnectFailed from ConnectionResetError("the server closed the connection as soon as it was made")
         self._urls[connection] = url
@@ -141,8 +156,7 @@ class Pool:
     async def _connected(self, url: URL) -> ClientConnection:
         with anyio.fail_after(self._connect_timeout):
             connected = await start_connection(
-                await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
-                happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
+                await self._addresses(url.raw_host or "", url.port or 0), happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY
             )
             _probe_in_silence(connected)
             _, connection = await self._loop.create_connection(
@@ -152,6 +166,18 @@ class Pool:
                 server_hostname=url.raw_host if url.scheme == "https" else None,
             )
         return connection
+
+    async def _addresses(self, host: str, port: int) -> Sequence[AddrInfoType]:
+        """The addresses of a host. Raises OSError.
+
+        Not by the loop: uvloop has two names looked up at once by the whole process, and connects and listens through
+        the same queue, so that two names whose servers do not answer would hold up all of that for half a minute.
+        """
+        try:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            look_up = partial(self._look_up, host, port, type=socket.SOCK_STREAM)
+            return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._look_ups)
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

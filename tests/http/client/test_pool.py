@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from typing import NoReturn
 
 import anyio
 import pytest
@@ -29,7 +30,7 @@ from yarl import URL
 
 from mcproxy.http.client import ConnectionBroken
 from mcproxy.http.client.heads import write_head
-from mcproxy.http.client.pool import ConnectFailed, Pool
+from mcproxy.http.client.pool import LOOK_UPS, ConnectFailed, Pool
 from mcproxy.telemetry.logs import about
 from tests.timeouts import GUARD
 
@@ -139,6 +140,29 @@ async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_m
                 await server.ended.wait()
             await ask(pool, url)
     assert server.connections == 2
+
+
+async def test_r1_names_whose_servers_do_not_answer_hold_up_no_other_and_can_be_given_up() -> None:
+    may_answer, asked = Event(), anyio.Semaphore(0)
+    loop = asyncio.get_running_loop()
+
+    def look_up(*_: object, **__: object) -> NoReturn:
+        loop.call_soon_threadsafe(asked.release)
+        may_answer.wait(GUARD)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    async with serving(Server(answering)) as url, anyio.create_task_group() as tasks:
+        with closing(Pool(GUARD, 10, look_up=look_up)) as stuck, closing(Pool(GUARD, 10)) as pool:
+            for _ in range(2 * LOOK_UPS):
+                tasks.start_soon(ask, stuck, URL("http://silent.example/mcp"))
+            with anyio.fail_after(GUARD):
+                for _ in range(LOOK_UPS):
+                    await asked.acquire()
+            assert await ask(pool, url.with_host("localhost")) == b"hello"
+            assert await ask(stuck, url) == b"hello", "an address is looked up nowhere"
+            assert not may_answer.is_set()
+            tasks.cancel_scope.cancel()
+    may_answer.set()
 
 
 async def test_an_idle_connection_is_closed_after_a_while() -> None:
