@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -55,6 +56,15 @@ def test_a_folder_that_others_can_enter_holds_no_socket(tmp_path: Path) -> None:
     with bound(tmp_path / "one.yaml") as listener:
         assert listener is None
     assert live_sockets(tmp_path / "one.yaml") == [], "nor is one trusted that lies there"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_root_finds_the_gateway_of_a_services_user_and_makes_no_socket_there(tmp_path: Path) -> None:
+    with bound(tmp_path / "one.yaml"):
+        os.chown(socket_folder(), 65534, 65534)
+        assert len(live_sockets(tmp_path / "one.yaml")) == 1
+        with bound(tmp_path / "one.yaml") as another:
+            assert another is None
 
 
 def test_where_the_path_is_too_long_for_a_socket_there_is_another_folder(
