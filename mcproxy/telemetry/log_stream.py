@@ -95,8 +95,7 @@ class _Unwaiting(io.TextIOBase):
             if self._writer is None:
                 self._write_some(self._descriptor)
             if self._waiting and self._writer is None:
-                self._writer = threading.Thread(target=self._write_all, args=(self._descriptor,), daemon=True)
-                self._writer.start()
+                self._writer = self._started_writer(self._descriptor)
         return len(text)
 
     def flush(self) -> None:
@@ -121,6 +120,14 @@ class _Unwaiting(io.TextIOBase):
     def _has_room_for(self, length: int) -> bool:
         # After the first that was dropped all are, until that was reported: one gap, and not one in two lines.
         return not self._dropped and len(self._waiting) + length <= MAX_WAITING
+
+    def _started_writer(self, descriptor: int) -> threading.Thread | None:
+        writer = threading.Thread(target=self._write_all, args=(descriptor,), daemon=True)
+        try:
+            writer.start()
+        except RuntimeError:
+            return None  # The system has no thread to give now: the next line goes on with what waits.
+        return writer
 
     def _write_some(self, descriptor: int) -> None:
         """Writes what can be written without waiting."""

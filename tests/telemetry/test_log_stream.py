@@ -18,6 +18,8 @@ from tests.timeouts import GUARD
 LINES = 2000
 PIPE = 64 * 1024
 """Bytes that a pipe holds on Linux."""
+NO_STACK = 2**47
+"""Bytes that no thread's stack can have: none can be started, as where a process has as many as it may."""
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +105,19 @@ def test_what_waits_can_be_waited_for(pipe: tuple[int, TextIO]) -> None:
     stream.close()
     listening.join(GUARD)
     assert [line["number"] for line in said] == list(range(LINES))
+
+
+def test_where_no_thread_can_be_started_lines_wait_for_the_next_one(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    logs.configure("json", "info", [], stream)
+    before = threading.stack_size(NO_STACK)
+    try:
+        say(LINES)
+    finally:
+        threading.stack_size(before)
+    say_without_waiting(1)
+    said = lines_of(reading)
+    assert [next(said)["number"] for _ in range(LINES + 1)] == [*range(LINES), 0]
 
 
 def test_a_pipe_whose_other_end_is_closed_breaks_nothing() -> None:
