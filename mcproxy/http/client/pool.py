@@ -10,12 +10,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from threading import Thread
 from typing import Final
 
 import anyio
-import anyio.to_thread
 from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
@@ -69,7 +70,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
         self._look_up = look_up
-        self._look_ups = anyio.CapacityLimiter(LOOK_UPS)
+        self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._max_idle = max_idle
         self._keep_alive = keep_alive
         self._tls = tls
@@ -176,8 +177,38 @@ class Pool:
         try:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
-            look_up = partial(self._look_up, host, port, type=socket.SOCK_STREAM)
-            return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._look_ups)
+            return await self._looked_up(partial(self._look_up, host, port, type=socket.SOCK_STREAM))
+
+    async def _looked_up(self, look_up: Callable[[], Sequence[AddrInfoType]]) -> Sequence[AddrInfoType]:
+        """In a thread that has its place until it ends, though its request be given up; exiting waits for none."""
+        await self._look_ups.acquire()
+        answer: asyncio.Future[Sequence[AddrInfoType]] = self._loop.create_future()
+
+        def end(found: Sequence[AddrInfoType] | Exception) -> None:
+            self._look_ups.release()
+            if answer.done():
+                return
+            if isinstance(found, Exception):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def run() -> None:
+            found: Sequence[AddrInfoType] | Exception = OSError("the look-up ended without an answer")
+            try:
+                found = look_up()
+            except (OSError, ValueError) as error:
+                found = error
+            finally:
+                with suppress(RuntimeError):  # the loop may have ended meanwhile
+                    self._loop.call_soon_threadsafe(end, found)
+
+        try:
+            Thread(target=run, daemon=True).start()
+        except RuntimeError as error:
+            self._look_ups.release()
+            raise OSError(str(error)) from error
+        return await answer
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, stack_size
 from typing import NoReturn
 
 import anyio
@@ -39,6 +39,9 @@ pytestmark = pytest.mark.anyio
 SOCKETS = Path("/proc/net/tcp")
 """One socket a line; the sixth word is its timer, and when that is due in hundredths of a second (proc_net_tcp.txt)."""
 KEEPALIVE_TIMER = "02"
+
+NO_STACK = 2**47
+"""Bytes that no thread's stack can have: none can be started, as where a process has as many as it may."""
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -163,6 +166,48 @@ async def test_r1_names_whose_servers_do_not_answer_hold_up_no_other_and_can_be_
             assert not may_answer.is_set()
             tasks.cancel_scope.cancel()
     may_answer.set()
+
+
+async def test_r1_a_name_that_is_looked_up_for_nobody_any_more_has_its_place_until_it_is_answered() -> None:
+    may_answer, asked = Event(), anyio.Semaphore(0)
+    threads: list[Thread] = []
+    loop = asyncio.get_running_loop()
+
+    def look_up(*_: object, **__: object) -> NoReturn:
+        threads.append(current_thread())
+        loop.call_soon_threadsafe(asked.release)
+        may_answer.wait(GUARD)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    silent = URL("http://silent.example/mcp")
+    with closing(Pool(GUARD, 10, look_up=look_up)) as pool:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(LOOK_UPS):
+                tasks.start_soon(ask, pool, silent)
+            with anyio.fail_after(GUARD):
+                for _ in range(LOOK_UPS):
+                    await asked.acquire()
+            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, pool, silent)
+            await anyio.wait_all_tasks_blocked()
+            assert len(threads) == LOOK_UPS
+            assert all(thread.daemon for thread in threads), "a process that ends waits for none of them"
+            tasks.cancel_scope.cancel()
+        may_answer.set()
+        with pytest.raises(ConnectFailed), anyio.fail_after(GUARD):
+            await ask(pool, silent)
+
+
+async def test_r1_where_no_thread_can_be_started_nothing_was_sent() -> None:
+    before = stack_size(NO_STACK)
+    try:
+        with closing(Pool(GUARD, 10)) as pool:
+            for _ in range(2 * LOOK_UPS):
+                with pytest.raises(ConnectFailed), anyio.fail_after(GUARD):
+                    await ask(pool, URL("http://localhost/mcp"))
+    finally:
+        stack_size(before)
 
 
 async def test_an_idle_connection_is_closed_after_a_while() -> None:
