@@ -90,9 +90,12 @@ def _listening(path: Path) -> socket.socket:
 
 
 def _check_private(path: Path, *, of_any_user: bool = False) -> None:
-    """Raises OSError where another than the folder's user could put a socket into it, or open one in it."""
+    """Raises OSError where another than the folder's user could put a socket into it, or open one in it.
+
+    `of_any_user`: it may be another user's, where nobody else can have made it, as anyone can below `/tmp`.
+    """
     found = path.lstat()
-    is_own = of_any_user or found.st_uid == os.geteuid()
+    is_own = found.st_uid == os.geteuid() or (of_any_user and not path.parent.stat().st_mode & 0o022)
     if not stat.S_ISDIR(found.st_mode) or not is_own or found.st_mode & 0o077:
         raise OSError(f"{path} is not for this user alone: chmod 700")
 

@@ -67,6 +67,14 @@ def test_root_finds_the_gateway_of_a_services_user_and_makes_no_socket_there(tmp
             assert another is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_root_asks_no_gateway_in_a_folder_that_anyone_can_have_made(tmp_path: Path) -> None:
+    with bound(tmp_path / "one.yaml"):
+        os.chown(socket_folder(), 65534, 65534)
+        socket_folder().parent.chmod(0o1777)
+        assert live_sockets(tmp_path / "one.yaml") == []
+
+
 def test_where_the_path_is_too_long_for_a_socket_there_is_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
