@@ -148,6 +148,7 @@ class Placement:
             except Unreachable:
                 if not connections.moved.is_set():
                     raise
+            await anyio.sleep(AGAIN)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
