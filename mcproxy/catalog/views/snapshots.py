@@ -69,7 +69,8 @@ def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
 def reading(upstream: str, kind: Kind, items: Iterable[Raw], earlier: Listing = EMPTY) -> Steps[Listing]:
     """A list as it came in, without the entries that would break the list for clients, or the gateway (R1).
 
-    An entry that the `earlier` list had too is the same object again.
+    An entry that the `earlier` list had too is the same object again, also if only its spelling is another: servers on
+    Java's hash maps write its members in another order after each start.
     """
     known = {entry.key: entry for entry in earlier.entries}
 
@@ -79,8 +80,12 @@ def reading(upstream: str, kind: Kind, items: Iterable[Raw], earlier: Listing = 
         if before is not None and before.data == item:
             return before
         flaw = _flaw(kind, key, item)
+        if flaw is not None:
+            return RefusedEntry(upstream, kind, key, flaw)
+        if before is not None and _are_equal(before.data, item):
+            return before
         # A copy: the item is a part of its whole page, which would stay for as long as one entry of it does.
-        return Entry(key, item.copy()) if flaw is None else RefusedEntry(upstream, kind, key, flaw)
+        return Entry(key, item.copy())
 
     found = yield from deriving(items, read, size=len)
     entries: dict[str, Entry] = {}
@@ -93,6 +98,18 @@ def reading(upstream: str, kind: Kind, items: Iterable[Raw], earlier: Listing = 
         else:
             entries[each.key] = each
     return Listing(tuple(entries.values()), tuple(refused))
+
+
+def _are_equal(one: Raw, other: Raw) -> bool:
+    """Whether entries without flaws differ at most in how they are written: space, escapes, the order of members."""
+    try:
+        return _sorted(one) == _sorted(other)
+    except (ValueError, RecursionError):
+        return False  # A number that is too large, half a surrogate pair.
+
+
+def _sorted(data: Raw) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(data), order="deterministic")
 
 
 def _flaw(kind: Kind, key: str, item: Raw) -> str | None:

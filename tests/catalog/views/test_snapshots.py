@@ -64,6 +64,31 @@ def test_an_entry_that_stayed_is_the_same_object_in_the_next_list() -> None:
     assert after.entries[2] is before.entries[0]
 
 
+def test_an_entry_that_is_only_written_otherwise_is_the_same_object_in_the_next_list() -> None:
+    first = Raw(b'{"name":"a","title":"\xc3\xa9","inputSchema":{"type":"object","properties":{"x":{},"y":{}}}}')
+    again = Raw(b'{"inputSchema": {"properties":{"y":{},"x":{}},"type":"object"}, "title":"\\u00e9","name":"a"}')
+    before = read_listing("up", Kind.TOOLS, [first])
+    after = at_once(reading("up", Kind.TOOLS, [again], before))
+    assert after.entries[0] is before.entries[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "changed"),
+    [
+        (b'{"name":"a","x":1}', b'{"name":"a","x":true}'),
+        (b'{"name":"a","x":1}', b'{"name":"a","x":1.0}'),
+        (b'{"name":"a","x":123456789012345678901}', b'{"name":"a","x":123456789012345678902}'),
+        (b'{"name":"a","x":["y","z"]}', b'{"name":"a","x":["z","y"]}'),
+        (b'{"name":"a","x":null}', b'{"name":"a"}'),
+        (b'{"name":"a","x":1e999}', b'{"name":"a", "x":1e999}'),
+    ],
+)
+def test_an_entry_that_may_say_something_else_is_a_new_one(first: bytes, changed: bytes) -> None:
+    before = read_listing("up", Kind.TOOLS, [Raw(first)])
+    after = at_once(reading("up", Kind.TOOLS, [Raw(changed)], before))
+    assert [bytes(entry.data) for entry in after.entries] == [changed]
+
+
 def test_an_entry_keeps_no_more_of_its_page_than_itself() -> None:
     page = b"[%s]" % b",".join(bytes(raw(tool(name))) for name in "abc")
     held = sys.getrefcount(page)

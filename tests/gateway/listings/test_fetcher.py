@@ -69,6 +69,18 @@ async def test_r19_a_list_that_did_not_change_is_not_announced() -> None:
         assert listener.changes == []
 
 
+async def test_r19_a_list_that_a_restarted_server_only_writes_otherwise_is_not_announced() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].disconnect()
+        h["a"].lists[Kind.TOOLS] = [dict(reversed(tool("x").items()))]
+        h["a"].connect()
+        await h["a"].called("tools/list", 2)
+        await quiet()
+        assert listener.changes == []
+
+
 async def test_r19_a_change_is_told_to_those_alone_who_see_it() -> None:
     async with house(offering("a", "x"), offering("b", "y")) as h:
         await h.ready()
