@@ -498,19 +498,16 @@ async def test_r4_a_call_whose_server_goes_away_before_its_stream_is_resumed_is_
         response.force_close()
         return response
 
-    async def come_back() -> None:
-        await it.events.until(lambda: bool(it.events.of(Disconnected)))
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-
     server = FakeStreamable({"begun": begun, "echo": echo})
     runner = web.ServerRunner(web.Server(handle))  # type: ignore[arg-type, unused-ignore]  # as in `serving`
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = int(site.name.rpartition(":")[2])
-    async with running(at(site.name)) as it, anyio.create_task_group() as tasks:
-        tasks.start_soon(come_back)
+    async with running(at(site.name)) as it:
         assert "the outcome is unknown" in failure(await it.upstream(tool("begun"))).error.message
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        await web.TCPSite(runner, "127.0.0.1", port).start()
         assert value(await it.upstream(tool("echo", "back"))) == "back"
     assert [call["params"]["name"] for call in server.heard if call.get("method") == "tools/call"] == ["begun", "echo"]
     await runner.cleanup()
