@@ -155,7 +155,8 @@ class HandshakeConversation:
         self._questions = ServerRequests(
             context, tasks, self._requests, self._send_in_time, self._url_elicitations, lambda: self.version
         )
-        self._introduction: Params = {}
+        self._introduction: Params | None = None
+        """The parameters of the `initialize` that was sent last."""
         self._identity: ServerIdentity | None = None
         self.is_closed = False
         self.settled: Final = self._requests.settled

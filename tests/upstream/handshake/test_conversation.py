@@ -204,6 +204,20 @@ async def test_a_malformed_answer_fails_its_call_at_once(said: dict[str, Any]) -
     assert "the answer is malformed" in failure(*outcomes).error.message
 
 
+async def test_a_ping_that_comes_before_initialize_is_sent_is_answered() -> None:
+    spec = UpstreamSettings(name="up", prefix="up", command="fake")
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Message) -> None:
+        sent.append(decoded(encode(message)))
+
+    with anyio.fail_after(GUARD):
+        async with task_group() as tasks:
+            conversation = HandshakeConversation(LinkContext(spec, Metrics(), lambda event: None), tasks, send)
+            conversation.receive(b'{"jsonrpc":"2.0","id":7,"method":"ping"}')
+    assert sent == [{"jsonrpc": "2.0", "id": 7, "result": {}}]
+
+
 async def test_r60_a_request_of_the_server_that_cannot_be_read_is_refused() -> None:
     async with wired() as wire:
         wire.says(id="q", method="roots/list", params=[])
