@@ -135,6 +135,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "telemetry/test_tracing.py": ("settings/tracing", "telemetry/trace_context"),
     "upstream/child/test_process.py": ("upstream/child/reaper",),
     "upstream/handshake/test_conversation.py": ("upstream/handshake/server_requests",),
+    "upstream/handshake/test_streamable_http.py": ("upstream/handshake/bodies",),
     "upstream/oauth/test_authorizer.py": ("concurrency/spawn",),
     "upstream/oauth/test_link.py": ("upstream/oauth/logins",),
     "upstream/stateless/test_conversation.py": (

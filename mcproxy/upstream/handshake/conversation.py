@@ -7,15 +7,13 @@ Sends calls, and takes the server's responses, notifications and requests. Opens
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import Raw
 
-from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError, Party
@@ -26,28 +24,20 @@ from mcproxy.pending_requests import (
     PendingRequests,
     RequestTimeout,
     Send,
-    Timeouts,
     with_progress_token,
 )
 from mcproxy.protocol.envelope import untyped
-from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
-    EMPTY_OBJECT,
     ErrorResponse,
     InvalidMessage,
     Message,
     Notification,
-    Params,
     Request,
     RequestId,
     Resemblance,
     Response,
-    parse_batch,
     parse_id,
-    parse_message,
-    parse_object,
     parse_text,
-    raw,
 )
 from mcproxy.protocol.methods import (
     CANCELLED,
@@ -60,7 +50,7 @@ from mcproxy.protocol.methods import (
     Method,
     Subject,
 )
-from mcproxy.protocol.tasks import TASK, TASK_ID, TASK_STATUS, related_task, without_tasks
+from mcproxy.protocol.tasks import TASK, TASK_ID, TASK_STATUS, related_task
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import (
     Ambiguous,
@@ -71,39 +61,25 @@ from mcproxy.upstream.attribution import (
     Unsolicited,
 )
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.handshake.bodies import messages
+from mcproxy.upstream.handshake.initialization import Initialization
 from mcproxy.upstream.handshake.server_requests import ServerRequests
 from mcproxy.upstream.handshake.task_clients import TaskClients
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import (
-    BOM,
     CutOff,
     Duplex,
     Echoed,
     Link,
     NotAccepted,
-    Refused,
     Rejected,
     Unreachable,
-    is_nearly_json,
     supported_versions,
     task_group,
     unanswered,
     unless_gone,
 )
 
-SHARED_CAPABILITIES: Final[Params] = {
-    "roots": Raw(b'{"listChanged":true}'),
-    "sampling": Raw(b'{"tools":{},"context":{}}'),
-    "elicitation": Raw(b'{"form":{},"url":{}}'),
-}
-"""All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
-
-UNREADABLE: Final = frozenset({400, 500})
-"""HTTP statuses with which servers refuse an `initialize` that they cannot read."""
-INITIALIZE_ID: Final = 0
-"""The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
-
-_PARTED: Final = frozenset({"sampling", "elicitation"})
 _TASK: Final = Subject.TASK
 
 MESSAGES_PER_TURN: Final = 10
@@ -155,8 +131,7 @@ class HandshakeConversation:
         self._questions = ServerRequests(
             context, tasks, self._requests, self._send_in_time, self._url_elicitations, lambda: self.version
         )
-        self._introduction: Params | None = None
-        """The parameters of the `initialize` that was sent last."""
+        self._initialization = Initialization(context, self._requests, send)
         self._identity: ServerIdentity | None = None
         self.is_closed = False
         self.settled: Final = self._requests.settled
@@ -210,43 +185,12 @@ class HandshakeConversation:
         """Does the handshake (lifecycle, Initialization). Raises Unreachable or Rejected."""
         self._context.awaited = "initialize"
         try:
-            self._identity = _identity(await self._shake_hands())
+            self._identity = await self._initialization.identity()
             await self._send(Notification(INITIALIZED, {}))
         except (NotAccepted, PeerGone) as error:
             raise CutOff(f"initialize: {error}") from error
         except RequestTimeout as error:
             raise Unreachable(f"initialize: {error}") from error
-
-    async def _shake_hands(self) -> Response:
-        """The answer to `initialize`, which is said more plainly to a server that refuses it.
-
-        Some refuse what they do not know of our capabilities, as many on the Java SDK do.
-        """
-        capabilities = _capabilities(self._context)
-        try:
-            return await self._initialize(capabilities, INITIALIZE_ID)
-        except (Refused, Rejected) as refusal:
-            plain = _plain(capabilities)
-            if plain == capabilities or (isinstance(refusal, Rejected) and refusal.status not in UNREADABLE):
-                raise
-            with suppress(NotAccepted, PeerGone, RequestTimeout):
-                return await self._initialize(plain, self._requests.mint())
-            raise
-
-    async def _initialize(self, capabilities: Params, id: RequestId) -> Response:
-        connect = self._context.spec.timeouts.connect
-        self._introduction = {
-            "protocolVersion": raw(LATEST_HANDSHAKE),
-            "capabilities": raw(capabilities),
-            "clientInfo": raw({"name": "mcproxy", "version": __version__}),
-        }
-        # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
-        answer = await self._requests.exchange(
-            "initialize", self._introduction, self._send, Timeouts(connect, connect), id=id
-        )
-        if isinstance(answer, ErrorResponse):
-            raise Refused(f"initialize was refused: {answer.error.message} ({answer.error.code})")
-        return answer
 
     def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
         if self.is_closed:
@@ -360,7 +304,7 @@ class HandshakeConversation:
                 assert_never(message)
 
     def _take_request(self, request: Request, cause: RequestId | None) -> None:
-        if self._identity is None and request.params == self._introduction:
+        if self._identity is None and self._initialization.is_echo(request):
             # Not refused as an unknown method: the refusal would come back too, and pass for the answer.
             self._requests.fail(request.id, Echoed())
             return
@@ -468,60 +412,3 @@ class HandshakeConversation:
             raise NotAccepted(f"it no longer speaks {self.version}: {answer.error.message}")
         self._url_elicitations.note_required(answer.error, call.listener)
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
-
-
-def _capabilities(context: LinkContext) -> Params:
-    if context.session is None:
-        return SHARED_CAPABILITIES
-    # Tasks that a server requests of its client are not passed on.
-    return without_tasks(context.session.capabilities)
-
-
-def _plain(capabilities: Params) -> Params:
-    """The same without the parts of `sampling` and `elicitation`, which have none before 2025-11-25."""
-    return {name: EMPTY_OBJECT if name in _PARTED else said for name, said in capabilities.items()}
-
-
-def _identity(answer: Response) -> ServerIdentity:
-    try:
-        capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
-    except InvalidMessage as invalid:
-        raise Refused(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
-    version = parse_text(answer.result.get("protocolVersion", b""))
-    if version not in HANDSHAKE_VERSIONS:
-        raise Refused(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
-    instructions = parse_text(answer.result.get("instructions", b""))
-    return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
-
-
-def has_answer(found: Sequence[Message | InvalidMessage], id: RequestId) -> bool:
-    """Whether one of the messages is the answer to request `id`, valid or not."""
-    return any(_answered(message) == id for message in found)
-
-
-def _answered(message: Message | InvalidMessage) -> RequestId | None:
-    """The id of the request that a message answers; None if it answers none, or does not say which."""
-    match message:
-        case Response(id=id) | ErrorResponse(id=id):
-            return id
-        case InvalidMessage() if message.may_be_answer:
-            return message.id
-        case _:
-            return None
-
-
-def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | InvalidMessage]:
-    """The messages in a body: one, or the members of a batch (2025-03-26).
-
-    Broken JSON without a readable id counts as the answer to request `cause`, in whose response it came.
-    """
-    try:
-        if data[:1] == b"{":
-            return (parse_message(data),)
-        data = data.removeprefix(BOM)
-        batch = parse_batch(data)
-        return (parse_message(data),) if batch is None else batch
-    except InvalidMessage as invalid:
-        if cause is not None and invalid.id is None and is_nearly_json(invalid, data):
-            return (InvalidMessage(invalid.code, invalid.reason, cause, Resemblance.ANSWER),)
-        return (invalid,)

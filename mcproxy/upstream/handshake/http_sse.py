@@ -18,7 +18,8 @@ from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
 from mcproxy.protocol.jsonrpc import Message, Request, RequestId, encode
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.conversation import HandshakeConversation, has_answer, messages
+from mcproxy.upstream.handshake.bodies import has_answer, messages
+from mcproxy.upstream.handshake.conversation import HandshakeConversation
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
 from mcproxy.upstream.requester import (
     EVENTS,

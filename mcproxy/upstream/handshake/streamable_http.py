@@ -34,7 +34,8 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.conversation import HandshakeConversation, has_answer, messages
+from mcproxy.upstream.handshake.bodies import has_answer, messages
+from mcproxy.upstream.handshake.conversation import HandshakeConversation
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
 from mcproxy.upstream.requester import (
     AUTHENTICATION,

@@ -392,14 +392,3 @@ async def test_r46_a_wait_for_the_result_of_a_task_outlasts_the_idle_time() -> N
         assert not isinstance(late, Complete)
         wire.says(id=wire.sent[2]["id"], result={"content": []})
     assert [type(outcome) for outcome in outcomes] == [Complete]
-
-
-async def test_tasks_that_clients_carry_out_are_not_declared_for_them() -> None:
-    declared = {
-        "tasks": raw({"requests": {}}),
-        "sampling": raw({}),
-        "extensions": raw({"io.modelcontextprotocol/tasks": {}, "org.example/odd": {}}),
-    }
-    async with wired(SessionOwner(declared, None)) as wire:
-        capabilities = wire.sent[0]["params"]["capabilities"]
-        assert capabilities == {"sampling": {}, "extensions": {"org.example/odd": {}}}

@@ -1,0 +1,119 @@
+"""Initialization of a server of the handshake era: what it is told of us, and what it says that it is.
+
+Implements lifecycle, Initialization (2024-11-05 to 2025-11-25), but for the `notifications/initialized` that ends it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Send, Timeouts
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    ErrorResponse,
+    InvalidMessage,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.tasks import without_tasks
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import NotAccepted, Refused, Rejected
+
+SHARED_CAPABILITIES: Final[Params] = {
+    "roots": Raw(b'{"listChanged":true}'),
+    "sampling": Raw(b'{"tools":{},"context":{}}'),
+    "elicitation": Raw(b'{"form":{},"url":{}}'),
+}
+"""All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
+
+UNREADABLE: Final = frozenset({400, 500})
+"""HTTP statuses with which servers refuse an `initialize` that they cannot read."""
+INITIALIZE_ID: Final = 0
+"""The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
+
+_PARTED: Final = frozenset({"sampling", "elicitation"})
+
+
+class Initialization:
+    """Says `initialize` to one server, and once more, plainer, where it is refused."""
+
+    def __init__(self, context: LinkContext, requests: PendingRequests, send: Send) -> None:
+        self._context = context
+        self._requests = requests
+        self._send = send
+        self._introduction: Params | None = None
+        """The parameters of the `initialize` that was sent last."""
+
+    async def identity(self) -> ServerIdentity:
+        """What the server says that it is. Raises NotAccepted, PeerGone, RequestTimeout, Refused or Rejected."""
+        return _identity(await self._shake_hands())
+
+    def is_echo(self, request: Request) -> bool:
+        """Whether a request of the server is our own `initialize`, sent back by what repeats all that it reads."""
+        return request.params == self._introduction
+
+    async def _shake_hands(self) -> Response:
+        """The answer to `initialize`, which is said more plainly to a server that refuses it.
+
+        Some refuse what they do not know of our capabilities, as many on the Java SDK do.
+        """
+        capabilities = _capabilities(self._context)
+        try:
+            return await self._initialize(capabilities, INITIALIZE_ID)
+        except (Refused, Rejected) as refusal:
+            plain = _plain(capabilities)
+            if plain == capabilities or (isinstance(refusal, Rejected) and refusal.status not in UNREADABLE):
+                raise
+            with suppress(NotAccepted, PeerGone, RequestTimeout):
+                return await self._initialize(plain, self._requests.mint())
+            raise
+
+    async def _initialize(self, capabilities: Params, id: RequestId) -> Response:
+        connect = self._context.spec.timeouts.connect
+        self._introduction = {
+            "protocolVersion": raw(LATEST_HANDSHAKE),
+            "capabilities": raw(capabilities),
+            "clientInfo": raw({"name": "mcproxy", "version": __version__}),
+        }
+        # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
+        answer = await self._requests.exchange(
+            "initialize", self._introduction, self._send, Timeouts(connect, connect), id=id
+        )
+        if isinstance(answer, ErrorResponse):
+            raise Refused(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+        return answer
+
+
+def _capabilities(context: LinkContext) -> Params:
+    if context.session is None:
+        return SHARED_CAPABILITIES
+    # Tasks that a server requests of its client are not passed on.
+    return without_tasks(context.session.capabilities)
+
+
+def _plain(capabilities: Params) -> Params:
+    """The same without the parts of `sampling` and `elicitation`, which have none before 2025-11-25."""
+    return {name: EMPTY_OBJECT if name in _PARTED else said for name, said in capabilities.items()}
+
+
+def _identity(answer: Response) -> ServerIdentity:
+    try:
+        capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
+    except InvalidMessage as invalid:
+        raise Refused(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
+    version = parse_text(answer.result.get("protocolVersion", b""))
+    if version not in HANDSHAKE_VERSIONS:
+        raise Refused(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
+    instructions = parse_text(answer.result.get("instructions", b""))
+    return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
