@@ -42,7 +42,8 @@ UNREADABLE: Final = frozenset({400, 500})
 INITIALIZE_ID: Final = 0
 """The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
 
-_PARTED: Final = frozenset({"sampling", "elicitation"})
+_ELICITATION: Final = "elicitation"
+_PARTED: Final = frozenset({"sampling", _ELICITATION})
 
 
 class Initialization:
@@ -103,8 +104,23 @@ def _capabilities(context: LinkContext) -> Params:
 
 
 def _plain(capabilities: Params) -> Params:
-    """The same without the parts of `sampling` and `elicitation`, which have none before 2025-11-25."""
-    return {name: EMPTY_OBJECT if name in _PARTED else said for name, said in capabilities.items()}
+    """The same without the parts of `sampling` and `elicitation`, which have none before 2025-11-25.
+
+    Elicitation without parts is by a form, and left out for a client that opens URLs alone.
+    """
+    return {
+        name: EMPTY_OBJECT if name in _PARTED else said
+        for name, said in capabilities.items()
+        if name != _ELICITATION or not _is_by_url_alone(said)
+    }
+
+
+def _is_by_url_alone(elicitation: Raw) -> bool:
+    try:
+        modes = parse_object(elicitation)
+    except InvalidMessage:
+        return False
+    return "url" in modes and "form" not in modes
 
 
 def _identity(answer: Response) -> ServerIdentity:

@@ -76,6 +76,16 @@ async def test_a_server_that_refuses_is_asked_once_more_with_another_id_and_plai
     assert server.heard[0]["id"] != server.heard[1]["id"]
 
 
+@pytest.mark.parametrize(
+    ("modes", "plain"),
+    [({"form": {}, "url": {}}, {"elicitation": {}}), ({"form": {}}, {"elicitation": {}}), ({"url": {}}, {})],
+)
+async def test_a_client_that_opens_urls_alone_is_not_plainly_said_to_fill_in_forms(modes: object, plain: Any) -> None:
+    server = Server([REFUSAL, INITIALIZED])
+    await server.initialization(declared(elicitation=modes)).identity()
+    assert server.told()[1] == plain
+
+
 async def test_a_server_that_refuses_plain_capabilities_is_not_asked_again() -> None:
     server = Server([REFUSAL])
     with pytest.raises(Refused, match=r"Unrecognized field \(-32602\)"):
