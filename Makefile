@@ -23,6 +23,7 @@ NPM_PACKAGES := $(if $(NPM),$(NODE:%=%/node_modules/installed.stamp))
 GO_PROGRAMS := $(if $(GO),.cache/go/installed.stamp)
 RUST_PROGRAM := $(if $(CARGO),.cache/rust/installed.stamp)
 JAVA_PROGRAM := $(if $(MAVEN),.cache/java/installed.stamp)
+USERS := .cache/bench/mcproxy/installed.stamp
 PEERS := tests/bench/peers
 PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
 GO_PEERS := $(if $(GO),$(patsubst $(PEERS)/%.module,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.module)))
@@ -69,7 +70,7 @@ coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUS
 	$(BIN)/coverage report --skip-covered --show-missing
 
 # A peer that cannot be installed is left out of the report, which says so.
-bench: $(DEVELOPMENT) bench-programs
+bench: $(DEVELOPMENT) $(USERS) bench-programs
 	-$(MAKE) --keep-going $(PYPI_PEERS) $(NPM_PEERS) $(GO_PEERS)
 	-$(BIN)/python -m tests.bench.collections .cache/bench/collections
 	$(BIN)/python -m tests.bench $(BENCH)
@@ -88,6 +89,12 @@ $(RUNTIME): requirements.lock pyproject.toml
 
 $(DEVELOPMENT): requirements-dev.lock $(RUNTIME)
 	$(BIN)/python $(LOCKED) requirements-dev.lock
+	touch $@
+
+$(USERS): requirements.lock pyproject.toml
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python $(LOCKED) requirements.lock
+	$(@D)/bin/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(SERVERS): config/servers.lock

@@ -94,9 +94,18 @@ def configuration(scene: Scene) -> dict[str, Any]:
     return merged(plain, VARIANTS[scene.variant])
 
 
+def interpreter() -> str:
+    """The Python that mcproxy and do-nothing run in: with what users have, and nothing beside it.
+
+    Libraries look for others that would be of use to them, and import what a developer happens to have: structlog does
+    so with greenlet, which is a mebibyte. Without `make bench`, the Python that runs this.
+    """
+    return str(_USERS) if _USERS.exists() else sys.executable
+
+
 def gateway(file: Path) -> Program:
     """mcproxy with a configuration."""
-    command = [sys.executable, "-m", "mcproxy", "serve", "--config", str(file)]
+    command = [interpreter(), "-m", "mcproxy", "serve", "--config", str(file)]
     return Program(command, {"XDG_STATE_HOME": str(file.parent)})
 
 
@@ -110,7 +119,7 @@ def _mcproxy(scene: Scene) -> Program:
 
 
 def _do_nothing(scene: Scene) -> Program:
-    return Program([sys.executable, "-m", "tests.bench.noop", str(scene.port), scene.url])
+    return Program([interpreter(), "-m", "tests.bench.noop", str(scene.port), scene.url])
 
 
 def _nginx(scene: Scene) -> Program:
@@ -176,6 +185,7 @@ def _program(name: str) -> Callable[[], str | None]:
     return lambda: None if shutil.which(name, path="/usr/sbin:/usr/bin") else f"{name} is not installed"
 
 
+_USERS: Final = CACHE / "mcproxy" / "bin" / "python"
 _FASTMCP: Final = CACHE / "fastmcp" / "bin" / "fastmcp"
 _MCP_PROXY_PYPI: Final = CACHE / "mcp-proxy" / "bin" / "mcp-proxy"
 _VMCP: Final = CACHE / "vmcp" / "vmcp"
