@@ -207,6 +207,10 @@ class PendingRequests:
         pending = self._pending.get(id)
         return pending is not None and pending.holds > 0
 
+    def is_any_held(self) -> bool:
+        """As `is_held`, of any request."""
+        return any(pending.holds for pending in self._pending.values())
+
     def progress(self, params: Params) -> bool:
         """Takes a `notifications/progress`. False where its token is not of a request in flight."""
         token = parse_id(params.get(META_PROGRESS_TOKEN, b""))

@@ -148,6 +148,10 @@ Receive = Callable[[bytes], Awaitable[None] | None]
 class Duplex(Protocol):
     """A connection on which all messages arrive in one stream, and leave in one: a child's stdio."""
 
+    @property
+    def heard(self) -> int:
+        """How often anything has come of the peer, messages or not. Each is a sign that it lives."""
+
     async def send(self, message: Message) -> None:
         """Raises NotAccepted, PeerGone or Rejected."""
 

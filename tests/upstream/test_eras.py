@@ -233,6 +233,8 @@ async def linked_over(pipe: SilentPipe, context: LinkContext) -> None:
 class SilentPipe:
     """A `link.Duplex` whose server says nothing."""
 
+    heard = 0
+
     def __init__(self) -> None:
         self.sent: list[str] = []
 

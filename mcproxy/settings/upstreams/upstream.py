@@ -108,7 +108,11 @@ class UpstreamTimeouts(Section):
     list: Seconds = 30
     """For each page of a list."""
     idle: Seconds = 60
-    """For a call without progress; each progress notification starts it anew."""
+    """For a call without progress; each progress notification starts it anew.
+
+    A child that says nothing at all for as long after such a call, and then does not answer a question in this time, or
+    in `connect` if that is longer, hangs, and is started anew.
+    """
     total: Seconds = 3600
     """For a call, whatever its progress."""
     shutdown: Seconds = 3

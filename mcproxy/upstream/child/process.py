@@ -89,6 +89,7 @@ class _Child:
         self._end_reason = ""
         self._stderr_ended = anyio.Event()
         self._stdout_ended = anyio.Event()
+        self.heard = 0
 
     async def send(self, message: Message) -> None:
         try:
@@ -117,6 +118,7 @@ class _Child:
         rate_limit = LineRateLimit()
         try:
             async for chunk in self._stderr:
+                self.heard += 1
                 lines = self._context.stderr.feed(chunk)
                 self._log(*rate_limit.admit(lines, self._context.spec.stderr_lines, anyio.current_time()))
         finally:
@@ -149,6 +151,7 @@ class _Child:
     async def _read(self, receive: Receive) -> None:
         decoder = LineDecoder(self._context.spec.max_message_bytes)
         async for chunk in self._stdout:
+            self.heard += 1
             for count, line in enumerate(decoder.feed(chunk), 1):
                 taken = self._take(line, receive)
                 if taken is not None:

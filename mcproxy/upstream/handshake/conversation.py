@@ -24,6 +24,7 @@ from mcproxy.pending_requests import (
     PendingRequests,
     RequestTimeout,
     Send,
+    Timeouts,
     with_progress_token,
 )
 from mcproxy.protocol.envelope import untyped
@@ -60,6 +61,7 @@ from mcproxy.upstream.attribution import (
     SharedByPrincipals,
     Unsolicited,
 )
+from mcproxy.upstream.child.liveness import Liveness
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.bodies import messages
 from mcproxy.upstream.handshake.initialization import Initialization
@@ -95,7 +97,15 @@ async def handshake_over_pipe(
     `give_up` ends an unfinished handshake.
     """
     async with task_group() as tasks:
-        conversation = HandshakeConversation(context, tasks, pipe.send)
+        conversation = HandshakeConversation(context, tasks, pipe.send, lambda: liveness.doubt())
+        liveness = Liveness(
+            pipe,
+            lambda: context.spec.timeouts,
+            tasks,
+            conversation.ping,
+            conversation.is_asking,
+            conversation.disconnect,
+        )
         tasks.start_soon(_read_messages, pipe, conversation)
         if give_up is not None:
             tasks.start_soon(_give_up_handshake, give_up, conversation)
@@ -117,13 +127,19 @@ async def _give_up_handshake(give_up: anyio.Event, conversation: HandshakeConver
 
 
 class HandshakeConversation:
-    """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled."""
+    """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled.
 
-    def __init__(self, context: LinkContext, tasks: TaskGroup, send: Send) -> None:
+    `given_up` is called when a call ends without its answer.
+    """
+
+    def __init__(
+        self, context: LinkContext, tasks: TaskGroup, send: Send, given_up: Callable[[], object] | None = None
+    ) -> None:
         self._context = context
         self._tasks = tasks
         self._send = send
         self._send_cancel = unless_gone(send)
+        self._given_up = given_up
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self._url_elicitations = UrlElicitations(context.spec.max_in_flight)
@@ -235,16 +251,26 @@ class HandshakeConversation:
     async def answers_ping(self) -> bool:
         """Whether the server still answers this session (ping); one that takes long may."""
         try:
-            await self._requests.exchange("ping", {}, self._send, self._context.timeouts["ping"])
+            await self.ping(self._context.timeouts["ping"])
         except RequestTimeout:
             return True
         except (NotAccepted, PeerGone, Rejected):
             return False
         return True
 
+    async def ping(self, timeouts: Timeouts) -> None:
+        """Returns once the server answers a ping, in whichever way. Raises RequestTimeout, and what sending raises."""
+        await self._requests.exchange("ping", {}, self._send, timeouts)
+
+    def is_asking(self) -> bool:
+        """Whether the server waits for an answer of a client."""
+        return self._requests.is_any_held()
+
     async def _give_up(self, cancelled: Message) -> None:
         """Tells the server that a call is given up, and, heard or not, takes back from its client what it asked."""
         assert isinstance(cancelled, Notification)
+        if self._given_up is not None:
+            self._given_up()
         try:
             await self._send_cancel(cancelled)
         finally:

@@ -40,6 +40,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
     CANCELLED,
+    DISCOVER,
     LISTEN,
     LOG_MESSAGE,
     PROGRESS,
@@ -90,13 +91,24 @@ class StatelessConversation:
     """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled.
 
     `sends_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
+    `given_up` is called when a call that is cancelled by a message ends without its answer.
     """
 
-    def __init__(self, context: LinkContext, identity: ServerIdentity, send: Send, *, sends_cancelled: bool) -> None:
+    def __init__(
+        self,
+        context: LinkContext,
+        identity: ServerIdentity,
+        send: Send,
+        *,
+        sends_cancelled: bool,
+        given_up: Callable[[], object] | None = None,
+    ) -> None:
         self.identity: Final = identity
         self._context = context
         self._send = send
         self._send_cancel: Send | None = unless_gone(send) if sends_cancelled else None
+        self._give_up: Send | None = self._send_cancel if given_up is None else self._cancel_and_note
+        self._given_up = given_up
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self.subscriptions: Final = ListenStream(context, announced(identity.capabilities), self._listen)
@@ -167,7 +179,7 @@ class StatelessConversation:
                 self._send,
                 self._context.timeouts[row.name],
                 notify=call.client.notify if row.may_ask else None,
-                send_cancel=self._send_cancel,
+                send_cancel=self._give_up,
                 id=id,
             )
             return self._outcome(row, call, answer)
@@ -184,6 +196,17 @@ class StatelessConversation:
             self._in_flight -= 1
             if self.is_closed:
                 self._answered.set()
+
+    async def _cancel_and_note(self, cancelled: Message) -> None:
+        """Tells the server that a call is given up, and whoever `given_up` is."""
+        assert self._given_up is not None
+        assert self._send_cancel is not None
+        self._given_up()
+        await self._send_cancel(cancelled)
+
+    async def ask(self, timeouts: Timeouts) -> None:
+        """Returns once the server answers, in whichever way. Raises RequestTimeout, and what sending raises."""
+        await self._requests.exchange(DISCOVER, probing.QUESTION.params, self._send, timeouts)
 
     def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):

@@ -16,6 +16,7 @@ import anyio
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
 from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse_message
+from mcproxy.upstream.child.liveness import Liveness
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Duplex, Echoed, Link, NotAccepted, Receive, Rejected, Unreachable, task_group
 from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
@@ -38,6 +39,10 @@ class SharedPipe:
     async def run(self) -> None:
         self._close_reason = await self._pipe.read(lambda data: self._receive(data))
         self._ended.set()
+
+    @property
+    def heard(self) -> int:
+        return self._pipe.heard
 
     async def send(self, message: Message) -> None:
         await self._pipe.send(message)
@@ -140,8 +145,13 @@ class PipeProbe:
 @asynccontextmanager
 async def stateless_over_pipe(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
     """A link to the server that answered the probe. Raises as `PipeProbe.identity` does."""
-    conversation = StatelessConversation(context, probe.identity(), pipe.send, sends_cancelled=True)
     async with task_group() as tasks:
+        conversation = StatelessConversation(
+            context, probe.identity(), pipe.send, sends_cancelled=True, given_up=lambda: liveness.doubt()
+        )
+        liveness = Liveness(
+            pipe, lambda: context.spec.timeouts, tasks, conversation.ask, lambda: False, conversation.disconnect
+        )
         tasks.start_soon(_read_messages, pipe, conversation)
         async with listening(conversation):
             yield conversation

@@ -24,9 +24,14 @@ from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import Connected, Disconnected, LinkState, UpstreamChanged
+from mcproxy.protocol.jsonrpc import Notification
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
+from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.child.command import REAPER
+from mcproxy.upstream.child.process import child as started
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import task_group
 from tests.timeouts import GUARD
 from tests.upstream.support import (
     QUICK,
@@ -722,3 +727,16 @@ async def test_r77_a_log_line_after_a_call_is_for_its_principal_alone_and_for_no
 async def _cancelled_soon(it: Running, call: Call, scope: anyio.CancelScope) -> None:
     with scope:
         await it.upstream(call)
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+async def test_all_that_a_child_writes_shows_that_it_lives(descriptor: int) -> None:
+    code = f"import os, sys; sys.stdin.readline(); os.write({descriptor}, b'busy\\n'); sys.stdin.readline()"
+    spec = UpstreamSettings(name="kid", prefix="kid", command=sys.executable, args=("-c", code), timeouts=QUICK)
+    with anyio.fail_after(GUARD):
+        async with started(LinkContext(spec, Metrics(), print)) as pipe, task_group() as tasks:
+            tasks.start_soon(pipe.read, lambda _: None)
+            assert pipe.heard == 0
+            await pipe.send(Notification("notifications/initialized", {}))
+            while not pipe.heard:
+                await anyio.lowlevel.checkpoint()
