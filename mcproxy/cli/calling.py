@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.console import Console
@@ -72,10 +72,6 @@ class LocalClient:
     terminal: Client
     capabilities: Params
     endpoint: str = ""
-
-    def at(self, endpoint: str) -> LocalClient:
-        """The same client at the endpoint of one upstream."""
-        return replace(self, endpoint=endpoint)
 
     async def send(self, method: str, params: Params) -> Outcome:
         """The outcome of a request; its messages and questions go to the terminal."""

@@ -8,6 +8,7 @@ from typing import Final
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Largest configuration file: hosts keep histories in theirs."""
 
 
 class NoSuchFile(ConfigurationError):

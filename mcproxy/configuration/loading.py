@@ -22,9 +22,6 @@ from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
 from mcproxy.settings.url_secrets import url_credentials
 
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Largest configuration file: hosts keep histories in theirs."""
-
 VARIABLE: Final = "MCPROXY_CONFIG"
 FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.toml")
 ENV_FILE: Final = ".env"

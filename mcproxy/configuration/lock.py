@@ -23,7 +23,6 @@ from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 VERSION: Final = 2
 """Of the file. Those of version 1 were written before skills were pinned, and approve none."""
 FILE_NAME: Final = "mcproxy.lock"
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 PINNED: Final = (Kind.TOOLS, Kind.PROMPTS, Kind.TEMPLATES, Kind.SKILLS)
 """The lists whose entries instruct a model or a person. Resources are data and change often."""
 

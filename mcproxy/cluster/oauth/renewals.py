@@ -21,7 +21,6 @@ from typing import Final, Literal, Protocol, TypeVar
 
 import anyio
 import msgspec
-import structlog
 from msgspec.structs import replace
 
 from mcproxy.cluster.envelope import Envelopes, HopEnvelope
@@ -55,8 +54,6 @@ MAX_ANSWER: Final = 256 * 1024
 
 _PURPOSE: Final = "grant renewal"
 _ANSWER_PURPOSE: Final = "renewed grant"
-
-log = structlog.get_logger()
 
 
 class RenewalAnswer(msgspec.Struct, frozen=True):

@@ -34,7 +34,6 @@ class OperatorAuthentication:
 
     def __init__(self, context: TransportContext, identity: Identity, settings: Callable[[], Settings]) -> None:
         self._context = context
-        self._identity = identity
         self._settings = settings
         self._authenticator = Authenticator(context, identity)
 

@@ -56,8 +56,6 @@ class RequestHeaders(msgspec.Struct, frozen=True):
 
     content_type: str
     """The media type without parameters, in lower case; empty if the field is missing."""
-    encoding: str
-    """The content coding of the body."""
     is_readable: bool
     """Whether the body is JSON without a content coding."""
     accepted: Accepted
@@ -123,7 +121,6 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
     encoding = fields.get("content-encoding", "identity").lower()
     return RequestHeaders(
         content_type=content_type,
-        encoding=encoding,
         is_readable=content_type == JSON and encoding == "identity",
         accepted=read_accept(fields.joined("accept")),
         version=version,

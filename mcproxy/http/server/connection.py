@@ -174,11 +174,6 @@ class ServerConnection(asyncio.Protocol):
     def is_idle(self) -> bool:
         return self.state is IDLE
 
-    @property
-    def is_closed(self) -> bool:
-        """True once the connection is lost."""
-        return self.state is CLOSED
-
     def has_expired(self, now: float) -> bool:
         return self.is_idle and now - self._idle_since > self._bounds.idle
 

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from yarl import URL
 
@@ -38,7 +37,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
 from mcproxy.protocol.sse import EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.requester import (
     AUTHENTICATION,
     EVENTS,
@@ -70,9 +69,9 @@ async def stateless_over_http(context: LinkContext, timeout: float) -> AsyncIter
     Raises Older, Unreachable or Rejected.
     """
     context.awaited = QUESTION.method
-    async with connection_pool(context) as http, task_group() as tasks:
+    async with connection_pool(context) as http:
         posts = _Posts(context, Requester(http, context))
-        link = _Stateless(context, posts, await _probed(posts, timeout), tasks)
+        link = _Stateless(context, posts, await _probed(posts, timeout))
         async with listening(link.conversation):
             yield link
 
@@ -195,11 +194,10 @@ async def _first_refusal(
 class _Stateless:
     """Implements `link.Link`: a conversation whose every request is a POST."""
 
-    def __init__(self, context: LinkContext, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
+    def __init__(self, context: LinkContext, posts: _Posts, identity: ServerIdentity) -> None:
         self.identity: Final = identity
         self.conversation: Final = StatelessConversation(context, identity, self._send, sends_cancelled=False)
         self._posts = posts
-        self._tasks = tasks
         self._mirrored = ParameterHeaders(context.spec.name)
 
     @property

@@ -22,7 +22,7 @@ ANN, BOB = Principal("ann"), Principal("bob")
 
 
 def test_missing_fields_mean_what_the_specification_says() -> None:
-    assert read_headers(Headers()) == RequestHeaders("", "identity", False, Accepted(True, True), None, False, True)
+    assert read_headers(Headers()) == RequestHeaders("", False, Accepted(True, True), None, False, True)
 
 
 def test_fields_vary_that_neither_the_head_nor_the_settings_make_use_of() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import ServerConnection
 from mcproxy.http.server.owner import MakeRefusal, OwnedConnection
+from mcproxy.http.server.states import CLOSED
 from mcproxy.http.server.unsent import UnsentBytes
 from tests.http.server.serving import BOUNDS, echo, refuse
 
@@ -129,7 +130,7 @@ class DrivenConnection:
 
     def lose(self) -> None:
         """Closes the transport, if that has not happened."""
-        if not self.connection.is_closed:
+        if self.connection.state is not CLOSED:
             self.connection.connection_lost(None)
 
     @property
