@@ -72,10 +72,10 @@ class _Withdrawn(NamedTuple):
 class SharedGrants:
     """Implements `upstream.oauth.storage.store.GrantStore`."""
 
-    def __init__(self, store: Store, sealer: Sealer) -> None:
+    def __init__(self, store: Store, sealer: Sealer, max_known: int = MAX_KNOWN) -> None:
         self._store = store
         self._sealer = sealer
-        self._known: LRUCache[GrantKey, Grant] = LRUCache(MAX_KNOWN)
+        self._known: LRUCache[GrantKey, Grant] = LRUCache(max_known)
         self._held: dict[GrantKey, Grant | _Withdrawn] = {}
         """Grants in use here that could not be stored yet: few."""
         self._doubted: dict[GrantKey, None] = {}

@@ -45,10 +45,6 @@ CLAIM_LIFE: Final = 90.0
 """Seconds after which a claim expires: longer than a token request takes, with the metadata before it."""
 PAUSE: Final = 0.05
 """Seconds between two checks of another replica's claim, and between two fruitless questions."""
-ANSWER_TIMEOUT: Final = 5.0
-"""Seconds for another replica to say what it knows of a grant; a frozen one redeems nothing meanwhile."""
-SECOND_TIMEOUT: Final = 0.5
-"""Seconds for it if it did not answer the last time: a frozen replica delays one renewal, not each."""
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of a sealed grant."""
 
@@ -71,6 +67,16 @@ class Inquiry(msgspec.Struct, frozen=True):
     key: GrantKey
     label: str
     """The label of the replica that is about to redeem the refresh token."""
+
+
+@dataclass(slots=True)
+class InquiryTimeouts:
+    """How long another replica may take to say what it knows of a grant, in seconds."""
+
+    first: float = 5.0
+    """A frozen replica redeems nothing meanwhile."""
+    silent: float = 0.5
+    """For one that did not answer the last time: a frozen replica delays one renewal, not each."""
 
 
 class InquiryAnswer(msgspec.Struct, frozen=True):
@@ -126,13 +132,20 @@ class Renewals:
     """Has grants renewed at their homes, and renews those whose home is here; one renewal of each at a time."""
 
     def __init__(
-        self, store: Store, sealer: Sealer, grants: SharedGrants, metrics: Metrics, clock: Clock = time.monotonic
+        self,
+        store: Store,
+        sealer: Sealer,
+        grants: SharedGrants,
+        metrics: Metrics,
+        clock: Clock = time.monotonic,
+        timeouts: InquiryTimeouts | None = None,
     ) -> None:
         self._store = store
         self._sealer = sealer
         self._grants = grants
         self._metrics = metrics
         self._clock = clock
+        self._timeouts = timeouts or InquiryTimeouts()
         self._own = sealer.label.encode()
         self._members: RenewingMembers | None = None
         self._absence = CLAIM_LIFE
@@ -339,7 +352,7 @@ class Renewals:
 
         async def ask(member: Member) -> None:
             # One that wakes asks this one before it redeems, or answers: then it has all the time again.
-            seconds = SECOND_TIMEOUT if member.label in self._silent else ANSWER_TIMEOUT
+            seconds = self._timeouts.silent if member.label in self._silent else self._timeouts.first
             with anyio.move_on_after(seconds) as waiting:
                 while True:
                     try:

@@ -9,7 +9,6 @@ import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.cluster.oauth import grants as module
 from mcproxy.cluster.oauth.grants import SharedGrants
 from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import StoreUnavailable
@@ -330,9 +329,8 @@ async def test_after_a_gap_every_grant_is_read_again() -> None:
     assert all(a.version(key) != version for key, version in zip(keys, before, strict=True))
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KNOWN", 8)
-    a = replicas(Interrupted())[0]
+async def test_what_is_remembered_is_bounded() -> None:
+    a = SharedGrants(Interrupted(), Sealer(b"secret", label="a"), max_known=8)
     for number in range(20):
         await a.save(replace(LOGIN, principal=f"user-{number}"))
     assert len(a._known) == 8

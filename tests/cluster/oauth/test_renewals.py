@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.hop import Hops
-from mcproxy.cluster.listener import InternalListener
+from mcproxy.cluster.listener import AnswerReplica, InternalListener
 from mcproxy.cluster.members import Member, chosen
-from mcproxy.cluster.oauth import renewals as module
 from mcproxy.cluster.oauth.grants import SharedGrants, opaque_name
-from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION, Renewals
-from mcproxy.cluster.store import redis_store
+from mcproxy.cluster.oauth.renewals import INQUIRY, QUESTION, InquiryTimeouts, Renewals
 from mcproxy.cluster.store.protocol import Store
+from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Cluster, Proxy
@@ -81,8 +80,11 @@ class Peer:
     flow: OAuthFlow
     renewals: Renewals
     listener: InternalListener
+    inquiries: dict[str, AnswerReplica]
+    """What its listener answers inquiries by."""
     circle: Circle
     metrics: Metrics
+    timeouts: InquiryTimeouts
     now: float = 0
 
     async def renew(self, grant: Grant | None) -> Grant:
@@ -111,12 +113,15 @@ async def _peer(server: Authorization, store: Store, label: str, settings: OAuth
     sealer, metrics = Sealer(b"secret", label=label), Metrics()
     grants, envelopes = SharedGrants(store, sealer), Envelopes(sealer)
     flow = OAuthFlow("up", server.url, settings or OAuthSettings(), grants)
-    renewals = Renewals(store, sealer, grants, metrics, lambda: peer.now)
-    questions, inquiries = {QUESTION: renewals.answer}, {INQUIRY: renewals.answer_inquiry}
+    timeouts = InquiryTimeouts(GUARD, GUARD)
+    renewals = Renewals(store, sealer, grants, metrics, lambda: peer.now, timeouts)
+    questions: dict[str, AnswerReplica] = {QUESTION: renewals.answer}
+    inquiries: dict[str, AnswerReplica] = {INQUIRY: renewals.answer_inquiry}
     listener = InternalListener(envelopes, serve, Proxy, questions, inquiries)
     async with listener.listening(Cluster(listen="127.0.0.1:0"), None) as port:
         own = Member(label, f"http://127.0.0.1:{port}", "", "", "")
-        peer = Peer(sealer, grants, flow, renewals, listener, Circle(label, {label: own}), metrics)
+        circle = Circle(label, {label: own})
+        peer = Peer(sealer, grants, flow, renewals, listener, inquiries, circle, metrics, timeouts)
         with closing(Hops(metrics)) as hops:
             find: Callable[[str], OAuthFlow | None] = lambda name: flow if name == "up" else None  # noqa: E731
             renewals.serve_with(peer.circle, envelopes, hops, find, 1.0)
@@ -285,17 +290,15 @@ async def test_a_replica_that_stops_waits_for_no_other() -> None:
 
 @asynccontextmanager
 async def disagreeing(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> AsyncIterator[tuple[Authorization, RedisProxy, list[Peer]]]:
     """Replicas that know each other and share a real Redis, each of which takes itself for the home of the grant."""
-    monkeypatch.setattr(module, "ANSWER_TIMEOUT", GUARD)
-    monkeypatch.setattr(redis_store, "CONNECT_TIMEOUT", GUARD)
     await redis_server.start()
     proxy = RedisProxy(redis_server.port)
     with anyio.fail_after(GUARD):
         async with (
             proxy.serving() as url,
-            redis_store.opened_store(url, GUARD) as store,
+            opened_store(url, GUARD) as store,
             authorization() as server,
             peers(server, store) as made,
         ):
@@ -313,9 +316,9 @@ async def renewed_by_all(made: list[Peer], grant: Grant) -> Grant:
 
 @pytest.mark.parametrize("is_lost", [True, False])
 async def test_a_pair_that_waits_to_be_stored_when_redis_is_back_is_redeemed_once(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, *, is_lost: bool
+    redis_server: RedisServer, *, is_lost: bool
 ) -> None:
-    async with disagreeing(redis_server, monkeypatch) as (server, proxy, made):
+    async with disagreeing(redis_server) as (server, proxy, made):
         first = await logged_in(made[0].flow)
         assert [await peer.grants.load(KEY) for peer in made] == [first] * 3
         proxy.refuse()
@@ -332,9 +335,9 @@ async def test_a_pair_that_waits_to_be_stored_when_redis_is_back_is_redeemed_onc
 
 
 async def test_while_redis_is_away_replicas_that_disagree_redeem_a_refresh_token_once(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> None:
-    async with disagreeing(redis_server, monkeypatch) as (server, proxy, made):
+    async with disagreeing(redis_server) as (server, proxy, made):
         grant = await logged_in(made[0].flow)
         assert [await peer.grants.load(KEY) for peer in made] == [grant] * 3
         proxy.refuse()
@@ -345,9 +348,9 @@ async def test_while_redis_is_away_replicas_that_disagree_redeem_a_refresh_token
 
 
 async def test_a_refresh_token_is_redeemed_once_though_redis_loses_the_claim_meanwhile(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> None:
-    async with disagreeing(redis_server, monkeypatch) as (server, _, made):
+    async with disagreeing(redis_server) as (server, _, made):
         grant = await logged_in(made[0].flow)
         assert [await peer.grants.load(KEY) for peer in made] == [grant] * 3
         server.hold = anyio.Event()
@@ -362,13 +365,12 @@ async def test_a_refresh_token_is_redeemed_once_though_redis_loses_the_claim_mea
             redis_server.stop()
             await redis_server.start()
             inquired = anyio.Event()
-            inform = made[0].renewals.answer_inquiry
 
             async def informing(question: bytes) -> bytes:
                 inquired.set()
-                return await inform(question)
+                return await made[0].renewals.answer_inquiry(question)
 
-            monkeypatch.setattr(made[0].listener, "_inquiries", {INQUIRY: informing})
+            made[0].inquiries[INQUIRY] = informing
             for peer in made[1:]:
                 tasks.start_soon(renew, peer)
             await inquired.wait()
@@ -378,9 +380,9 @@ async def test_a_refresh_token_is_redeemed_once_though_redis_loses_the_claim_mea
 
 
 async def test_a_replica_that_shuts_down_tells_of_the_pair_that_it_could_not_store(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> None:
-    async with disagreeing(redis_server, monkeypatch) as (server, proxy, (a, b, _)):
+    async with disagreeing(redis_server) as (server, proxy, (a, b, _)):
         grant = await logged_in(a.flow)
         assert await b.grants.load(KEY) == grant
         proxy.refuse()
@@ -390,37 +392,30 @@ async def test_a_replica_that_shuts_down_tells_of_the_pair_that_it_could_not_sto
         assert asked(server) == 1
 
 
-async def test_a_replica_that_does_not_answer_holds_up_no_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.1)
+async def never(question: bytes) -> bytes:
+    """How a frozen replica answers an inquiry."""
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+async def test_a_replica_that_does_not_answer_holds_up_no_renewal() -> None:
     async with running() as (server, _, (home, b, _c)):
         grant = await logged_in(home.flow)
-
-        async def never(question: bytes) -> bytes:
-            await anyio.sleep_forever()
-            raise AssertionError
-
-        monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
+        b.inquiries[INQUIRY] = never
+        home.timeouts.first = 0.1
         assert (await home.renew(grant)).token.access == "access-token-2"
         assert asked(server) == 1
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_a_frozen_replica_has_less_time_until_it_is_heard_of_again(
-    asks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def timeouts(first: float, second: float) -> None:
-        monkeypatch.setattr(module, "ANSWER_TIMEOUT", first)
-        monkeypatch.setattr(module, "SECOND_TIMEOUT", second)
-
+async def test_a_frozen_replica_has_less_time_until_it_is_heard_of_again(asks: bool) -> None:
     async with running() as (server, _, (home, b, _c)):
+
+        def timeouts(first: float, silent: float) -> None:
+            home.timeouts.first, home.timeouts.silent = first, silent
+
         grant = await logged_in(home.flow)
-
-        async def never(question: bytes) -> bytes:
-            await anyio.sleep_forever()
-            raise AssertionError
-
-        awake = b.listener._inquiries
-        monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
+        b.inquiries[INQUIRY] = never
         timeouts(0.1, NEVER)
         grant = await home.renew(grant)
         timeouts(NEVER, 0.1)
@@ -428,10 +423,10 @@ async def test_a_frozen_replica_has_less_time_until_it_is_heard_of_again(
         if asks:
             await b.renewals._inquire(KEY)
         else:
-            monkeypatch.setattr(b.listener, "_inquiries", awake)
+            b.inquiries[INQUIRY] = b.renewals.answer_inquiry
             timeouts(NEVER, NEVER)
             grant = await home.renew(grant)
-            monkeypatch.setattr(b.listener, "_inquiries", {INQUIRY: never})
+            b.inquiries[INQUIRY] = never
         timeouts(0.1, NEVER)
         grant = await home.renew(grant)
         assert asked(server) == (3 if asks else 4)
