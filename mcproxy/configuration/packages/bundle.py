@@ -22,6 +22,7 @@ from typing import Any, Final
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
 MAX_FILES: Final = 50_000
+"""Files of one bundle."""
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Bytes of all files together, unpacked."""
 MAX_MANIFEST: Final = 1024 * 1024
@@ -115,20 +116,15 @@ def _extract(archive: zipfile.ZipFile, target: Path, path: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         place = Path(scratch) / "bundle"
-        left = MAX_BYTES
         for member in members:
             file = place / member.filename
             if member.is_dir():
                 file.mkdir(parents=True, exist_ok=True)
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
-            # The size in a header may be wrong.
+            # No more than `file_size` is read, even if the member is larger.
             with archive.open(member) as source, file.open("wb") as written:
-                while piece := source.read(1024 * 1024):
-                    left -= len(piece)
-                    if left < 0:
-                        raise _wrong(path, f"holds more than {MAX_FILES} files or {MAX_BYTES} bytes")
-                    written.write(piece)
+                shutil.copyfileobj(source, written)
             if member.external_attr >> 16 & 0o111:
                 file.chmod(0o755)
         shutil.move(place, target)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.packages import bundle
-from mcproxy.configuration.packages.bundle import unpacked
+from mcproxy.configuration.packages.bundle import MAX_BYTES, unpacked
 from mcproxy.configuration.problems import ConfigurationError
 
 MANIFEST = {
@@ -81,11 +80,24 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
         unpacked(path, tmp_path / "bundles")
 
 
-def test_too_much_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "MAX_BYTES", 2000)
+def test_too_much_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="more than"):
-        unpacked(bundled(tmp_path, {"big": "x" * 2001}), tmp_path / "bundles")
+        unpacked(declaring(bundled(tmp_path, {}), MAX_BYTES), tmp_path / "bundles")
     assert not (tmp_path / "bundles").exists()
+
+
+def test_a_file_that_is_larger_than_it_says_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="CRC"):
+        unpacked(declaring(bundled(tmp_path, {}), 1), tmp_path / "bundles")
+    assert not list((tmp_path / "bundles").iterdir())
+
+
+def declaring(path: Path, size: int) -> Path:
+    """A bundle with one more file, of some bytes, which says that it has `size`."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("more", "some bytes")
+        archive.getinfo("more").file_size = size
+    return path
 
 
 @pytest.mark.parametrize("manifest", [[], {}, {"server": {}}, {"server": {"mcp_config": {"command": 1}}}])
