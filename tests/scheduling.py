@@ -29,13 +29,13 @@ MANY: Final = 8
 """Workers from which on there is one on each core."""
 
 
-def workers(cores: int) -> int:
+def workers(cores: int, *, in_ci: bool = IN_CI) -> int:
     """How many run at once: three on each core, since most of a test's time is waiting, and on many cores fewer.
 
     With two on each, a sixth of two cores' time was nobody's. In CI one on each: there coverage has them compute for
     most of their time.
     """
-    return cores if IN_CI else max(cores, min(3 * cores, MANY))
+    return cores if in_ci else max(cores, min(3 * cores, MANY))
 
 
 class BySharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types

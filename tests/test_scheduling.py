@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import scheduling
 from tests.scheduling import BySharing, group_of, workers
 
 DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_difference"
@@ -46,16 +45,12 @@ def test_a_test_that_shares_nothing_is_of_no_group() -> None:
 
 
 @pytest.mark.parametrize(("cores", "number"), [(1, 3), (2, 6), (4, 8), (6, 8), (16, 16)])
-def test_three_workers_share_a_core_where_there_are_few(
-    monkeypatch: pytest.MonkeyPatch, cores: int, number: int
-) -> None:
-    monkeypatch.setattr(scheduling, "IN_CI", False)
-    assert workers(cores) == number
+def test_three_workers_share_a_core_where_there_are_few(cores: int, number: int) -> None:
+    assert workers(cores, in_ci=False) == number
 
 
-def test_in_ci_there_is_one_worker_on_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "IN_CI", True)
-    assert workers(2) == 2
+def test_in_ci_there_is_one_worker_on_each_core() -> None:
+    assert workers(2, in_ci=True) == 2
 
 
 def test_a_worker_that_has_not_collected_yet_is_given_no_work() -> None:
