@@ -274,7 +274,14 @@ async def running(
     audit = AuditLog(settings.access.audit, metrics, credentials(settings))
     renew = None if shared is None else shared.renewals.renew
     fleet = Fleet(
-        settings, publish, metrics, gateway_id, grants, audit.note, lambda context: app.connect(context), renew
+        settings,
+        on_event=publish,
+        metrics=metrics,
+        gateway_id=gateway_id,
+        grants=grants,
+        record=audit.note,
+        connect=lambda context: app.connect(context),
+        renew=renew,
     )
     traces = _traces(settings.proxy, sealer)
     links = ConnectLinks(sealer)

@@ -329,7 +329,16 @@ class Limits:
 
 def _applied_limit(key: CounterKey, allowed: Allowance, limit: RateLimit) -> _AppliedLimit:
     burst = 0 if allowed.rate is None else burst_of(allowed)
-    return _AppliedLimit(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst, limit.exact, limit.fail)
+    return _AppliedLimit(
+        key,
+        count=_Count(),
+        at_once=allowed.at_once,
+        daily=allowed.daily,
+        rate=allowed.rate,
+        burst=burst,
+        exact=limit.exact,
+        fail=limit.fail,
+    )
 
 
 def _check(applied: _AppliedLimit, now: float, utc: float, day: float, resumes: bool) -> None:

@@ -277,13 +277,15 @@ def _compiled(policy: settings.PolicySettings, role: str, matcher: Matcher) -> I
             globs = {kind: rule.globs(kind) for kind in Kind}
             yield _PolicyRule(
                 name,
-                _match(rule.upstreams),
-                globs,
-                {kind: (matcher if kind in URI_KINDS else _match)(globs[kind]) for kind in Kind},
-                rule.read_only,
-                rule.destructive,
-                {name: _compile(condition, denies=effect == "deny") for name, condition in rule.arguments.items()},
-                rule.approve,
+                upstreams=_match(rule.upstreams),
+                globs=globs,
+                matches={kind: (matcher if kind in URI_KINDS else _match)(globs[kind]) for kind in Kind},
+                read_only=rule.read_only,
+                destructive=rule.destructive,
+                tests={
+                    name: _compile(condition, denies=effect == "deny") for name, condition in rule.arguments.items()
+                },
+                approve=rule.approve,
             )
 
 

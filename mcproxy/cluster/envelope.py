@@ -27,16 +27,16 @@ _PURPOSE: Final = "cluster envelope"
 
 
 class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A request of a known sender, by `name`."""
+    """A request of a known sender, by `name`; or one of a replica itself, without a sender."""
 
     method: str
     target: str
     fields: list[tuple[str, str]]
     """The header fields, without those of the connection and those that identify the sender."""
-    name: str
-    roles: list[str]
-    scopes: list[str]
-    attributes: list[tuple[str, str]]
+    name: str = ""
+    roles: list[str] = []
+    scopes: list[str] = []
+    attributes: list[tuple[str, str]] = []
     credentials: tuple[str, Mapping[str, str]] | None = None
     """Key and headers of the sender's `ForwardedCredentials`."""
     placed: str = ""
@@ -60,11 +60,11 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
             method,
             target,
             fields,
-            sender.name,
-            sorted(sender.roles),
-            sorted(sender.scopes),
-            list(sender.attributes),
-            None if credentials is None else (credentials.key, credentials.headers),
+            name=sender.name,
+            roles=sorted(sender.roles),
+            scopes=sorted(sender.scopes),
+            attributes=list(sender.attributes),
+            credentials=None if credentials is None else (credentials.key, credentials.headers),
             address=sender.address,
             inbound_token=None if credentials is None else credentials.inbound_token,
         )
@@ -72,7 +72,7 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def alive(cls, placed: str = "") -> HopEnvelope:
         """Asks whether its receiver lives; or whether an upstream runs there, where one is named."""
-        return cls("OPTIONS", ALIVE, [], "", [], [], [], None, placed)
+        return cls("OPTIONS", ALIVE, [], placed=placed)
 
     @property
     def principal(self) -> Principal:

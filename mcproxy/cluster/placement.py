@@ -335,7 +335,7 @@ class OwnerConnections:
     async def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> ClientResponse:
         """Raises ConnectFailed where nothing was executed, and ConnectionBroken."""
         fields = [_field(line) for line in head.splitlines()[1:] if line]
-        envelope = HopEnvelope(method, url.raw_path, fields, self._caller, [], [], [], None, self._upstream)
+        envelope = HopEnvelope(method, url.raw_path, fields, self._caller, placed=self._upstream)
         sent = body or b""
         try:
             return await self._hops.send(

@@ -113,11 +113,11 @@ class Replica:
             store,
             sealer,
             self._describe,
-            cluster.member_ttl,
-            metrics,
-            self._give_back,
-            self._lose,
-            self._answers,
+            ttl=cluster.member_ttl,
+            metrics=metrics,
+            on_return=self._give_back,
+            on_gone=self._lose,
+            answers=self._answers,
         )
         self._ledger = SharedLedger(store, sealer.label, self._live)
         invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session, self._write_again, oauth)
@@ -125,24 +125,24 @@ class Replica:
         self._records = SessionRecords(
             store,
             sealer,
-            gateway.subscriptions.uris,
-            gateway.subscriptions.subscribe,
-            self._end_session,
-            lambda: context.proxy.limits.session_lifetime,
-            cluster.on_loss,
-            tasks,
-            metrics,
-            lambda key: self._events.tell(SessionEnded(key)),
+            uris=gateway.subscriptions.uris,
+            subscribe=gateway.subscriptions.subscribe,
+            end_session=self._end_session,
+            lifetime=lambda: context.proxy.limits.session_lifetime,
+            on_loss=cluster.on_loss,
+            tasks=tasks,
+            metrics=metrics,
+            tell_ended=lambda key: self._events.tell(SessionEnded(key)),
         )
         self._envelopes = envelopes = Envelopes(sealer)
         self._forwarding = Forwarding(
-            sealer.label,
-            self.members,
-            envelopes,
-            self._hops,
-            lambda: identity.header_names,
-            lambda: context.proxy.read_timeout,
-            self._adopting,
+            label=sealer.label,
+            members=self.members,
+            envelopes=envelopes,
+            hops=self._hops,
+            identifying=lambda: identity.header_names,
+            read_timeout=lambda: context.proxy.read_timeout,
+            adopting=self._adopting,
         )
         self._placement = Placement(settings, self.members, envelopes, hops, run)
         questions = {QUESTION: oauth.renewals.answer}

@@ -126,11 +126,11 @@ class Gateway:
             self._upstreams,
             timeouts,
             listeners,
-            settings.proxy.limits,
-            metrics,
-            self._cache.invalidate,
-            sleep,
-            now,
+            limits=settings.proxy.limits,
+            metrics=metrics,
+            invalidate=self._cache.invalidate,
+            sleep=sleep,
+            now=now,
         )
         self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
@@ -156,7 +156,13 @@ class Gateway:
             pages=login_pages,
         )
         self.approvals = CallApprovals(
-            settings, catalogue, metrics, self._resolver.learn, self._fetcher.refetched, self.audit.note, approval_link
+            settings,
+            catalogue,
+            metrics,
+            learn=self._resolver.learn,
+            refetch=self._fetcher.refetched,
+            record=self.audit.note,
+            links=approval_link,
         )
         self._pin_checks = PinChecks(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (

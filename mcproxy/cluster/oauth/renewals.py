@@ -264,7 +264,7 @@ class Renewals:
 
     async def _asked(self, member: Member, method: str, question: bytes, answers: msgspec.json.Decoder[T]) -> T:
         """The answer of another replica. Raises as `_ask`, and _NotUnderstood."""
-        envelope = HopEnvelope(method, "", [], "", [], [], [])
+        envelope = HopEnvelope(method, "", [])
         response = await self._hops.send(
             member.address, self._envelopes.seal(envelope, member.label, question), question
         )

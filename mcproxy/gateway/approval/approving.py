@@ -267,7 +267,9 @@ class CallApprovals(Component):
         fixed = () if rules is None else rules.fixed.keys()
         shown = raw(masked(arguments, fixed, self._mask))
         name, given = route.shown.key, raw(_given(call))
-        return Approval(id, subject, approver, name, given, shown, now, now + limits.timeout, holds)
+        return Approval(
+            id, subject, approver, name, given, arguments=shown, asked_at=now, expires=now + limits.timeout, holds=holds
+        )
 
     async def _ask(self, approval: Approval, call: Call) -> Failed | None:
         """Waits for the decision. Returns None if the call may be sent, now and once. Raises McpError."""

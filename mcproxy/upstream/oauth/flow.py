@@ -86,7 +86,17 @@ class OAuthFlow:
 
     def note(self, action: GrantAction, principal: str, issuer: str, subject: str | None = None) -> None:
         """Records, for the audit, a change of a grant that succeeded."""
-        self._record(GrantRecord(self._clock(), action, GrantOutcome.OK, self.upstream, principal, issuer, subject))
+        self._record(
+            GrantRecord(
+                at=self._clock(),
+                action=action,
+                outcome=GrantOutcome.OK,
+                upstream=self.upstream,
+                principal=principal,
+                issuer=issuer,
+                subject=subject,
+            )
+        )
 
     def has_made(self, grant: Grant) -> bool:
         """Whether this process made the login."""
@@ -103,7 +113,7 @@ class OAuthFlow:
 
         def failed(outcome: GrantOutcome, why: Exception) -> None:
             at = self._clock()
-            self._record(GrantRecord(at, action, outcome, self.upstream, principal, issuer, None, str(why)))
+            self._record(GrantRecord(at, action, outcome, self.upstream, principal, issuer, why=str(why)))
 
         try:
             yield brought
@@ -394,7 +404,16 @@ class OAuthFlow:
         generation = 1 if before is None else before.generation + 1
         token = msgspec.structs.replace(token, identity=None)
         grant = Grant(
-            self.upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
+            upstream=self.upstream,
+            url=self._url,
+            resource=resource,
+            issuer=server.issuer,
+            client=client,
+            scopes=scopes,
+            token=token,
+            generation=generation,
+            principal=principal,
+            id=id,
         )
         await self._store.save(grant)
         if client.id and client.id == self.settings.client.id:

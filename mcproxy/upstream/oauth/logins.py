@@ -148,12 +148,12 @@ class UpstreamLogins:
         """The grants in use, and those that are awaited."""
         return [
             GrantStatus(
-                name,
-                it.state,
-                None if it.grant is None else it.grant.issuer,
-                None if it.grant is None else it.grant.token.expires_at,
-                it.reason or it.awaits_login,
-                it.awaits_login is not None,
+                principal=name,
+                state=it.state,
+                issuer=None if it.grant is None else it.grant.issuer,
+                expires_at=None if it.grant is None else it.grant.token.expires_at,
+                reason=it.reason or it.awaits_login,
+                awaits_login=it.awaits_login is not None,
             )
             for name, it in self._authorizers.items()
         ]
@@ -166,12 +166,12 @@ class UpstreamLogins:
         return LoginStatus(
             self.is_per_principal,
             self.is_for_people,
-            "" if self.is_per_principal else self.tokens(None).state.value,
-            tuple(sorted({grant.issuer for grant in grants if grant.issuer is not None})),
-            min(ends, default=None),
-            next((grant.reason for grant in grants if grant.reason is not None), None),
-            sum(grant.issuer is not None for grant in grants),
-            sum(grant.awaits_login for grant in grants),
+            state="" if self.is_per_principal else self.tokens(None).state.value,
+            issuers=tuple(sorted({grant.issuer for grant in grants if grant.issuer is not None})),
+            expires_at=min(ends, default=None),
+            reason=next((grant.reason for grant in grants if grant.reason is not None), None),
+            logged_in=sum(grant.issuer is not None for grant in grants),
+            awaited=sum(grant.awaits_login for grant in grants),
         )
 
     def issuer(self, principal: str) -> str | None:
