@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, HookVerdict, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.concurrency.retirement import Retirement
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
@@ -38,7 +39,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import Kind, Subject
+from mcproxy.protocol.methods import URI_KINDS, Kind, Subject
 from mcproxy.protocol.tasks import TASK_ID
 from mcproxy.settings import Settings
 from mcproxy.settings.access.hooks import KINDS, HookSettings
@@ -65,13 +66,14 @@ class _Hook(msgspec.Struct, frozen=True):
     webhook: SignedWebhook
 
     def concerns(self, method: str, upstream: str, own: str) -> bool:
-        """Whether the hook selects calls of the entry that its upstream calls `own`."""
-        settings = self.settings
-        return (
-            method in settings.on
-            and any(fnmatchcase(upstream, glob) for glob in settings.upstreams)
-            and any(fnmatchcase(own, glob) for glob in settings.globs(KINDS[method]))
-        )
+        """Whether the hook selects calls of the entry that its upstream calls `own`; a URI, however it may be read."""
+        settings, kind = self.settings, KINDS[method]
+        if method not in settings.on or not any(fnmatchcase(upstream, glob) for glob in settings.upstreams):
+            return False
+        globs = settings.globs(kind)
+        if kind in URI_KINDS:
+            return any(map(matcher(globs), readings(own)))
+        return any(fnmatchcase(own, glob) for glob in globs)
 
 
 class _Selected(NamedTuple):

@@ -224,6 +224,18 @@ async def test_prompts_and_reads_can_be_selected_too() -> None:
         ]
 
 
+@pytest.mark.parametrize(
+    "uri", ["y://private/x", "y://%70rivate/x", "Y://PRIVATE/x", "y:private/x", r"y:\\private\x", "y://private/a/../x"]
+)
+async def test_no_spelling_of_a_uri_leads_past_a_hook(uri: str) -> None:
+    hook = {"on": ["resources/read"], "resources": ["y://private/*"]}
+    async with service() as it, gateway({"url": it.url, **hook}) as h:
+        h["up"].answers["resources/read"] = lambda call: complete(contents=[])
+        it.answer = lambda told: {"decision": "deny"}
+        assert "denied by a check" in error(await h.call("resources/read", uri=f"up+{uri}")).message
+        assert h["up"].count("resources/read") == 0
+
+
 async def test_a_hook_on_several_methods_may_change_those_of_its_calls_that_have_arguments() -> None:
     on = ["tools/call", "prompts/get", "resources/read"]
     async with service() as it, gateway({"url": it.url, "on": on}) as h:
