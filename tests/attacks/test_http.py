@@ -30,6 +30,7 @@ AMBIGUOUS = {
     "a signed length": post(INITIALIZE, b"Content-Length: +%d" % len(INITIALIZE), length=False),
     "a negative length": post(INITIALIZE, b"Content-Length: -1", length=False),
     "a length of many digits": post(INITIALIZE, b"Content-Length: " + b"9" * 30, length=False),
+    "a length of thousands of digits": post(INITIALIZE, b"Content-Length: %05000d" % len(INITIALIZE), length=False),
     "an unknown coding": post(b"0\r\n\r\n", b"Transfer-Encoding: xchunked", length=False),
     "chunks that are not the last coding": post(b"0\r\n\r\n", CHUNKED + b", identity", length=False),
     "two codings": post(b"0\r\n\r\n", CHUNKED, b"Transfer-Encoding: identity", length=False),

@@ -59,7 +59,7 @@ MOST_BYTES: Final = 16 * 1024
 _PER_LINE: Final = 160
 """Bytes that a field takes beside its text: two strings and a place in a dict."""
 
-_DIGITS: Final = 15
+MAX_DIGITS: Final = 15
 """Digits of a length: more than any body needs, and fewer than the parser can count."""
 GROWTH: Final = 256
 """Bytes that the values in a remembered head may be longer than they were when it was remembered."""
@@ -182,7 +182,7 @@ class KnownHead:
         The length of a body in chunks is 0.
         """
         after, start = self._after_digits, len(self._before_digits)
-        end = data.find(after, start, start + _DIGITS + len(after))
+        end = data.find(after, start, start + MAX_DIGITS + len(after))
         if end > start and data.startswith(self._before_digits) and (digits := data[start:end]).isdigit():
             return int(digits), end + len(after)  # all but the length is as in the last, as mostly
         return self._read_others(data)
@@ -199,7 +199,7 @@ class KnownHead:
                 return None
             value = data[start:end]
             if last is None:
-                if not (value.isdigit() and len(value) <= _DIGITS):
+                if not (value.isdigit() and len(value) <= MAX_DIGITS):
                     return None
                 length, before, after = int(value), data[:start], end
             elif value != last:

@@ -19,6 +19,7 @@ import httptools
 import msgspec
 
 from mcproxy.http.server.heads import (
+    MAX_DIGITS,
     MOST_BYTES,
     MOST_KNOWN,
     Headers,
@@ -278,7 +279,10 @@ class RequestReader:
         if self._head is None:
             return  # trailers are no headers: RFC 9110, section 6.5.1
         if len(name) == 14 and name.lower() == b"content-length":
-            self._head.length = int(value)  # llhttp has seen to it that there is one, of digits
+            digits = value.strip()  # llhttp has seen to it that there is one value, of digits
+            if len(digits) > MAX_DIGITS:
+                self._fail(400, f"Content-Length has more than {MAX_DIGITS} digits")
+            self._head.length = int(digits)
         else:
             self._head.lines.append((name, value))
 
