@@ -188,7 +188,7 @@ def limited(
     clock: Callable[[], float] = time.monotonic,
     calendar: Callable[[], float] = time.time,
 ) -> Stage:
-    """Admits calls that ask for something as far as `limits` have room; the rest is refused with LIMIT_EXCEEDED.
+    """Admits calls that have servers do something as far as `limits` have room; others get LIMIT_EXCEEDED.
 
     A parked call counts until it is over; a retry that `resumes` it is no other call. Over HTTP too the refusal is a
     JSON-RPC error and no status 429: some official SDKs turn a 429 into a transport error and lose both `data` and
@@ -200,7 +200,7 @@ def limited(
     def stage(handler: Handler) -> Handler:
         async def limiting(call: Call) -> Outcome:
             row = call.row
-            if row.subject is None and row.lists is None and row.known:
+            if row.unlimited:
                 return await handler(call)
             subject = call.notes.subject or subject_of(call)
             tool = subject.own if subject.upstream and subject.kind is _TOOLS else None

@@ -169,6 +169,8 @@ class Method(msgspec.Struct, frozen=True):
     """True where it begins a subscription to its subject, False where it ends one."""
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
+    unlimited: bool = False
+    """Whether it counts towards no limit of callers: it has no server do anything, or may not be lost."""
 
     known: bool = True
     """Whether the method is in the table: only then may its name be a metric label (requirement R52)."""
@@ -182,7 +184,7 @@ METHODS: Final[dict[str, Method]] = {
     for row in (
         Method("initialize", _E, opens=True, era=_H),
         Method("ping", _E, safe_to_repeat=True, era=_H),
-        Method("server/discover", _G, safe_to_repeat=True, era=_S, hinted=True),
+        Method("server/discover", _G, safe_to_repeat=True, era=_S, hinted=True, unlimited=True),
         Method("subscriptions/listen", _E, era=_S),
         Method("tools/list", _G, lists=Kind.TOOLS, capability="tools", safe_to_repeat=True, hinted=True),
         Method(
@@ -238,7 +240,7 @@ METHODS: Final[dict[str, Method]] = {
         Method("tasks/cancel", _U, Subject.TASK, "taskId", shape=Shape.TASK),
         Method("tasks/list", _G, capability="tasks", safe_to_repeat=True, era=_H),
         Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True, era=_H, per_link=True),
-        Method("notifications/roots/list_changed", _G, notification=True, era=_H),
+        Method("notifications/roots/list_changed", _G, notification=True, era=_H, unlimited=True),
     )
 }  # fmt: skip
 """Every method that a client may send as a call, by name."""

@@ -226,6 +226,14 @@ async def test_what_asks_for_nothing_is_never_limited() -> None:
         assert isinstance(await h.call("server/discover"), Complete)
 
 
+@pytest.mark.parametrize("method", ["tasks/list", "logging/setLevel", "subscriptions/listen"])
+async def test_what_has_servers_asked_though_it_names_none_is_limited(method: str) -> None:
+    async with house(busy(), access=limiting(rate="1/h")) as h:
+        await h.ready()
+        await h.call("tools/list")
+        assert error(await h.call(method, session="one", level="debug")).code == LIMIT_EXCEEDED
+
+
 async def test_r49_limits_are_others_after_a_reload_and_count_on() -> None:
     async with house(busy(), access=limiting(rate="1/h")) as h:
         await h.ready()

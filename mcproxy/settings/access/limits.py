@@ -51,7 +51,8 @@ class Allowance(Section):
 
 
 class RateLimit(Allowance):
-    """One limit. It counts requests for lists too where it covers all upstreams and names no tools."""
+    """One limit. Requests that are for no single upstream, such as those for lists, count where it covers all upstreams
+    and names no tools."""
 
     per: tuple[Literal["principal", "upstream", "tool"], ...] = ()
     """What is counted separately; with several, each combination of them. If empty, all calls share one count."""
