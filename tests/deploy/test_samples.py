@@ -116,6 +116,11 @@ def test_the_unit_leaves_the_service_little_that_it_could_harm(unit: Path) -> No
     run(need("systemd-analyze"), "security", "--no-pager", "--offline=true", "--threshold=20", unit)
 
 
+def test_the_unit_hides_nothing_that_the_metrics_of_the_process_are_read_from(unit: Path) -> None:
+    """prometheus_client reads /proc/stat, without which it has none of `process_*`; Node counts processors there."""
+    assert "\nProcSubset=" not in unit.read_text()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's place")
 def test_the_service_s_user_may_read_the_configuration_and_no_secret() -> None:
     """A folder of root's, as systemd makes it for ConfigurationDirectory= (systemd.exec(5)): it is not the user's."""
