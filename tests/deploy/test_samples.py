@@ -152,6 +152,14 @@ def test_the_image_asks_the_gateway_by_its_own_configuration_and_can_trace() -> 
     assert "\nopentelemetry-exporter-otlp-proto-http==" in locked
 
 
+def test_the_image_of_the_composed_gateway_has_what_its_servers_are_started_with() -> None:
+    stage = (DEPLOY / "Dockerfile").read_text().partition(" AS servers\n")[2]
+    installed = {"npx": "/usr/local/bin/npx", "uvx": "uv==", "mcp-server-git": "--yes git "}
+    for upstream in load(DEPLOY / "mcproxy.yaml", KNOWN).upstreams:
+        for word in [upstream.command, *upstream.args]:
+            assert installed.get(str(word), "") in stage
+
+
 @pytest.fixture(params=["mcproxy", "mcproxy@"])
 def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """With a program that is there."""
