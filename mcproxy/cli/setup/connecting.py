@@ -100,8 +100,8 @@ def write_connection(file: HostFile, name: str, gateway: Program | Running, *, y
     """Shows the change of the file, asks, and writes it."""
     text = existing_text(file.path)
     done = next((done for done in file.connections() if done.name == name), None)
-    original = done.undone(text) if done is not None and text is not None else text
     try:
+        original = done.undone(text) if done is not None and text is not None else text
         connection, after = connect(
             file.host_name, file.host, str(file.path), original, name, entry(file.host, gateway)
         )
@@ -136,11 +136,11 @@ def undo(file: HostFile, name: str | None, *, yes: bool, dry_run: bool) -> int:
         before = done.undone(text)
     except CannotConnect as error:
         raise _wrong(file.host_name, str(error)) from error
-    if not confirmed(file.path, text, before or "", yes=yes, dry_run=dry_run):
+    if before != text and not confirmed(file.path, text, before or "", yes=yes, dry_run=dry_run):
         return ExitCode.OK if dry_run else ExitCode.INPUT
     if before is None:
         file.path.unlink()
-    else:
+    elif before != text:
         write(file.path, before)
     file.record(done.name).unlink()
     print_err(f"{file.path} " + ("is gone again" if before is None else f"no longer has {done.name}"))

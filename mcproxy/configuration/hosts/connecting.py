@@ -12,8 +12,10 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.configuration.editing import TextEdit, put
-from mcproxy.configuration.hosts.locations import Host
+from mcproxy.configuration.documents.parsing import parse_document
+from mcproxy.configuration.documents.tree import follow
+from mcproxy.configuration.editing import TextEdit, put, remove
+from mcproxy.configuration.hosts.locations import HOSTS, Host
 
 EMPTY: Final = {".json": "{}\n", ".jsonc": "{}\n"}
 """The content that stands for an empty file, by its suffix: JSON has no empty document."""
@@ -88,14 +90,24 @@ class Connection(msgspec.Struct, frozen=True):
     def undone(self, text: str) -> str | None:
         """The file without the change, byte for byte if nothing else changed since; None if it has to be removed.
 
-        Raises CannotConnect if that very place was changed since.
+        Raises CannotConnect if that very entry was changed since, ConfigurationError if the file is not valid.
         """
         if text_digest(text) == self.digest:
             return self.original
-        without = TextEdit(self.start, self.before, self.after).revert(text)
-        if without is None:
+        edit = TextEdit(self.start, self.before, self.after)
+        without = edit.revert(text)
+        return self._without_entry(text, edit) if without is None else without
+
+    def _without_entry(self, text: str, edit: TextEdit) -> str:
+        """The file without the entry, where its host wrote all of it anew, as Claude Code does with each start."""
+        path = (*HOSTS[self.host].servers, self.name)
+        written = follow(parse_document(edit.apply(_editable(self.original, self.path)), self.path), path)
+        found = follow(parse_document(text, self.path), path)
+        if found.path != path:
+            return text
+        if found.plain != written.plain:
             raise CannotConnect(f"{self.path} was changed since: remove `{self.name}` by hand")
-        return without
+        return remove(text, self.path, path).apply(text)
 
 
 def connect(
@@ -105,11 +117,15 @@ def connect(
 
     Raises ConfigurationError where the file does not allow it.
     """
-    suffix = PurePath(path).suffix.lower()
-    base = text if text is not None and text.strip() else EMPTY.get(suffix, "")
+    base = _editable(text, path)
     edit = put(base, path, (*host.servers, name), server)
     after = edit.apply(base)
     return Connection(host_name, path, name, text, text_digest(after), **asdict(edit)), after
+
+
+def _editable(text: str | None, path: str) -> str:
+    """A file's text, or what stands for one that is empty or not there."""
+    return text if text is not None and text.strip() else EMPTY.get(PurePath(path).suffix.lower(), "")
 
 
 def text_digest(text: str) -> str:

@@ -119,6 +119,29 @@ def test_connecting_twice_changes_nothing_and_other_options_replace_the_entry(cu
     assert cursor.read_text() == ORIGINAL
 
 
+def test_an_entry_that_was_changed_by_hand_is_told_and_one_that_was_taken_out_is_made_again(
+    cursor: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code("connect", "cursor", "--yes", "--url", "http://127.0.0.1:8/mcp") == 0
+    cursor.write_text(cursor.read_text().replace(":8/mcp", ":7/mcp"))
+    assert code("connect", "cursor", "--yes", "--url", "http://127.0.0.1:9/mcp") == 2
+    assert "was changed since: remove `mcproxy` by hand" in capsys.readouterr().err
+    cursor.write_text(ORIGINAL)
+    assert code("connect", "cursor", "--yes", "--url", "http://127.0.0.1:9/mcp") == 0
+    assert "http://127.0.0.1:9/mcp" in cursor.read_text()
+
+
+def test_what_was_taken_out_by_hand_is_undone_without_a_question(
+    cursor: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code("connect", "cursor", "--yes") == 0
+    cursor.write_text(ORIGINAL + "// later\n")
+    assert code("connect", "cursor", "--undo") == 0
+    assert f"{cursor} no longer has mcproxy" in capsys.readouterr().err
+    assert cursor.read_text() == ORIGINAL + "// later\n"
+    assert code("connect", "cursor", "--undo") == 3
+
+
 def test_each_of_two_gateways_in_one_file_can_be_taken_out(cursor: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code("connect", "cursor", "--yes") == 0
     first = cursor.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,21 @@ def test_what_was_changed_since_stays_when_the_gateway_is_taken_out() -> None:
     assert done.undone(after + "\n// later") == '{"mcpServers": {}}\n// later'
     with pytest.raises(CannotConnect, match="by hand"):
         done.undone(after.replace("/bin/mcproxy", "/usr/bin/mcproxy"))
+
+
+def test_the_gateway_is_taken_out_of_a_file_that_its_host_wrote_anew() -> None:
+    host = HOSTS["claude-code"]
+    done, after = connect("claude-code", host, ".claude.json", None, "mcproxy", entry(host, PROGRAM))
+    anew = json.dumps({**json.loads(after), "numStartups": 1}, indent=1)
+    assert json.loads(str(done.undone(anew))) == {"mcpServers": {}, "numStartups": 1}
+    with pytest.raises(CannotConnect, match="by hand"):
+        done.undone(anew.replace("/bin/mcproxy", "/usr/bin/mcproxy"))
+
+
+def test_a_file_that_has_the_gateway_no_more_stays_as_it_is() -> None:
+    host = HOSTS["cursor"]
+    done, _ = connect("cursor", host, "mcp.json", None, "mcproxy", entry(host, PROGRAM))
+    assert done.undone('{"mcpServers": {}, "later": 1}') == '{"mcpServers": {}, "later": 1}'
 
 
 @pytest.mark.parametrize(
