@@ -63,8 +63,8 @@ def _connect(
     host: Annotated[
         str,
         typer.Argument(
-            help="claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, opencode, "
-            "vscode, windsurf or zed.",
+            help="antigravity, claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, "
+            "opencode, vscode, windsurf or zed.",
             autocompletion=hosts,
         ),
     ],
@@ -104,8 +104,8 @@ def _import(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="Hosts or files: claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, "
-            "opencode, vscode, windsurf, zed, or a path.",
+            help="Hosts or files: antigravity, claude-code, claude-desktop, cline, codex, continue, copilot, cursor, "
+            "gemini, goose, opencode, vscode, windsurf, zed, or a path.",
             autocompletion=hosts,
         ),
     ],

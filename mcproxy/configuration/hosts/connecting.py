@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from mcproxy.configuration.documents.parsing import parse_document
-from mcproxy.configuration.documents.tree import follow
+from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.hosts.locations import HOSTS, Host
+from mcproxy.configuration.problems import Path
 
 EMPTY: Final = {".json": "{}\n", ".jsonc": "{}\n"}
 """The content that stands for an empty file, by its suffix: JSON has no empty document."""
@@ -65,6 +66,8 @@ def _credentials(host: Host, gateway: Running) -> dict[str, object]:
         return {}
     if host.token_variable is not None and gateway.key_header is None:
         return {host.token_variable: variable}
+    if host.header_variables is not None and gateway.key_header is not None:
+        return {host.header_variables: {gateway.key_header: variable}}
     if host.variable is None:
         raise CannotConnect(f"{host.title} takes no key from a variable: use --stdio, or write the key into its file")
     value = host.variable.replace("%s", variable)
@@ -100,14 +103,14 @@ class Connection(msgspec.Struct, frozen=True):
 
     def _without_entry(self, text: str, edit: TextEdit) -> str:
         """The file without the entry, where its host wrote all of it anew, as Claude Code does with each start."""
-        path = (*HOSTS[self.host].servers, self.name)
-        written = follow(parse_document(edit.apply(_editable(self.original, self.path)), self.path), path)
-        found = follow(parse_document(text, self.path), path)
-        if found.path != path:
+        host = HOSTS[self.host]
+        written = _entry_in(edit.apply(_editable(self.original, self.path)), self.path, host, self.name)
+        found = _entry_in(text, self.path, host, self.name)
+        if found is None:
             return text
-        if found.plain != written.plain:
+        if written is None or found.plain != written.plain:
             raise CannotConnect(f"{self.path} was changed since: remove `{self.name}` by hand")
-        return remove(text, self.path, path).apply(text)
+        return remove(text, self.path, found.path).apply(text)
 
 
 def connect(
@@ -118,9 +121,22 @@ def connect(
     Raises ConfigurationError where the file does not allow it.
     """
     base = _editable(text, path)
-    edit = put(base, path, (*host.servers, name), server)
+    edit = put(base, path, (*_servers_in(parse_document(base, path), host), name), server)
     after = edit.apply(base)
     return Connection(host_name, path, name, text, text_digest(after), **asdict(edit)), after
+
+
+def _servers_in(document: Node, host: Host) -> Path:
+    """The keys down to the host's servers in this file."""
+    deeper = (*host.servers, host.deeper) if host.deeper is not None else host.servers
+    return deeper if follow(document, deeper).path == deeper else host.servers
+
+
+def _entry_in(text: str, path: str, host: Host, name: str) -> Node | None:
+    """A server in a host's file, if it is there."""
+    document = parse_document(text, path)
+    servers = follow(document, _servers_in(document, host))
+    return servers.members.get(name)
 
 
 def _editable(text: str | None, path: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from mcproxy.configuration.documents.tree import Node
-from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, map_text
+from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, flattened, map_text
 
 _NONE: Final = Node(None)
 _OPENCODE_VARIABLE: Final = re.compile(r"\{env:([A-Za-z_]\w*)\}")
@@ -66,10 +66,8 @@ def host_servers(document: Node, folder: Path) -> Iterator[HostServer]:
     yield from _mapped(document.members.get("context_servers", _NONE), _zed)
     yield from _mapped(document.members.get("extensions", _NONE), _goose)
     mcp = document.members.get("mcp", _NONE)
-    if "servers" in mcp.members:
-        yield from _mapped(mcp.members["servers"], _unchanged)
-    else:
-        yield from _mapped(mcp, _opencode)
+    yield from _mapped(mcp.members.get("servers", _NONE), _vscode_or_opencode)
+    yield from _mapped(replace(mcp, value={k: v for k, v in mcp.members.items() if k != "servers"}), _opencode)
 
 
 def other_projects(document: Node, folder: Path) -> list[str]:
@@ -103,6 +101,7 @@ def _listed(servers: Node) -> Iterator[HostServer]:
 
 def _unchanged(server: HostServer) -> None:
     """Claude, Cursor, VS Code and others: `translation` knows their keys."""
+    server.entry = flattened(server.entry)
     if (sandboxed := server.members.get(SANDBOX)) is not None and sandboxed.value is True:
         server.members["enabled"] = replace(sandboxed, value=False, text="false")
         server.take("disabled")
@@ -145,6 +144,14 @@ def _goose(server: HostServer) -> bool:
     for key in ("name", "bundled", "available_tools", "display_name"):
         server.take(key)
     return kind in {"stdio", "sse", "streamable_http"}
+
+
+def _vscode_or_opencode(server: HostServer) -> None:
+    """`mcp.servers`, of VS Code's settings and of OpenCode 2."""
+    if server.members.get("type", _NONE).value in {"local", "remote"}:
+        _opencode(server)
+    else:
+        _unchanged(server)
 
 
 def _opencode(server: HostServer) -> None:

@@ -22,6 +22,8 @@ class Host:
     title: str
     servers: tuple[str, ...] = ("mcpServers",)
     """The keys down to its servers."""
+    deeper: str | None = None
+    """A key inside these that holds the servers in files of newer versions of the host."""
     user: str = ""
     """The file of the user."""
     project: str | None = None
@@ -44,6 +46,8 @@ class Host:
     """The key of the program's environment variables."""
     token_variable: str | None = None
     """The key that names the environment variable of a bearer token, where there is one."""
+    header_variables: str | None = None
+    """The key of headers whose values are names of environment variables, where there is one."""
     variable: str | None = "${%s}"
     """How a value refers to an environment variable, with `%s` for its name; None where it cannot."""
     more: tuple[str, ...] = ()
@@ -53,6 +57,14 @@ class Host:
 
 
 HOSTS: Final[Mapping[str, Host]] = {
+    "antigravity": Host(
+        "Antigravity",
+        user="{home}/.gemini/config/mcp_config.json",
+        project=".agents/mcp_config.json",
+        url="serverUrl",
+        more=("{home}/.gemini/antigravity/mcp_config.json",),
+        restart="refresh its list of servers, or start a new session",
+    ),
     "claude-code": Host(
         "Claude Code",
         user="{home}/.claude.json",
@@ -70,9 +82,10 @@ HOSTS: Final[Mapping[str, Host]] = {
     ),
     "cline": Host(
         "Cline",
-        user="{code}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+        user="{home}/.cline/data/settings/cline_mcp_settings.json",
         http=(("type", "streamableHttp"),),
-        variable="${env:%s}",
+        variable=None,
+        more=("{code}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",),
     ),
     "codex": Host(
         "Codex",
@@ -81,6 +94,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         project=".codex/config.toml",
         headers="http_headers",
         token_variable="bearer_token_env_var",
+        header_variables="env_http_headers",
         variable=None,
         restart="start a new session; /mcp shows it",
     ),
@@ -95,6 +109,7 @@ HOSTS: Final[Mapping[str, Host]] = {
     "copilot": Host(
         "Copilot CLI",
         user="{home}/.copilot/mcp-config.json",
+        project=".mcp.json",
         http=(("type", "http"), ("tools", ["*"])),
         stdio=(("type", "local"), ("tools", ["*"])),
         restart="start a new session; /mcp shows it",
@@ -129,13 +144,15 @@ HOSTS: Final[Mapping[str, Host]] = {
     "opencode": Host(
         "OpenCode",
         ("mcp",),
+        deeper="servers",
         user="{config}/opencode/opencode.json",
         project="opencode.json",
-        http=(("type", "remote"), ("enabled", True)),
-        stdio=(("type", "local"), ("enabled", True)),
+        http=(("type", "remote"),),
+        stdio=(("type", "local"),),
         one_list=True,
         env="environment",
         variable="{env:%s}",
+        more=("{config}/opencode/opencode.jsonc",),
         restart="start a new session",
     ),
     "vscode": Host(

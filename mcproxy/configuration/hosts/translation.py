@@ -51,7 +51,7 @@ KEYS: Final = {
 IGNORED: Final = frozenset(
     {
         *("alwaysAllow", "autoApprove", "trust", "timeout", "description", "displayName", "icon"),
-        *("dev", "gallery", "version", "sandbox", "sandboxEnabled", "watchPaths", "registry"),
+        *("dev", "gallery", "metadata", "version", "sandbox", "sandboxEnabled", "watchPaths", "registry"),
         *("auth", "authProviderType", "targetAudience", "targetServiceAccount"),
     }
 )
@@ -93,9 +93,18 @@ def left_out(server: Node) -> list[str]:
     return [f"`{key}` was left out: {LEFT_OUT[key]}" for key in server.members if key in LEFT_OUT]
 
 
+def flattened(server: Node) -> Node:
+    """One entry, with what Cline and some others write inside `transport` beside its other keys."""
+    transport = server.members.get("transport")
+    if transport is None or not isinstance(transport.value, dict):
+        return server
+    rest = {key: node for key, node in server.members.items() if key != "transport"}
+    return replace(server, value={**transport.members, **rest})
+
+
 def translate(server: Node) -> Node:
     """One entry of a map of servers with our keys. Where a host's key and ours are both given, ours wins."""
-    members = {key: node for key, node in without_nulls(server).members.items() if key not in IGNORED}
+    members = {key: node for key, node in flattened(without_nulls(server)).members.items() if key not in IGNORED}
     for other, key in RENAMED.items():
         if other in members:
             members.setdefault(key, members.pop(other))

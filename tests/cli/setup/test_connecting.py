@@ -213,7 +213,7 @@ def test_a_project_of_a_host_is_connected_alone(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected", "sentence"),
     [
-        (["notepad"], 2, "is no host that mcproxy knows: claude-code"),
+        (["notepad"], 2, "is no host that mcproxy knows: antigravity"),
         (["curser"], 2, "curser: is no host that mcproxy knows; did you mean 'cursor'?"),
         (["claude-desktop", "--url", "http://x/mcp"], 2, "only starts programs"),
         (["cursor", "--undo"], 3, "nothing to undo"),

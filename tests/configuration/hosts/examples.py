@@ -96,6 +96,16 @@ mcpServers:
     url: https://x.example/mcp
     requestOptions: {headers: {X-A: b}}
 """
+ANTIGRAVITY = """{
+  "mcpServers": {
+    "local": {"command": "/srv/bin/mine", "args": ["--read-only"], "env": {"PORT": "5432"}, "disabled": true},
+    "remote": {
+      "serverUrl": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${FEED_TOKEN}"},
+      "disabledTools": ["publish"]
+    }
+  }
+}
+"""
 CLAUDE_CODE = """{
   "numStartups": 7,
   "mcpServers": {
@@ -120,8 +130,8 @@ CLAUDE_DESKTOP = """{
 CLINE = """{
   "mcpServers": {
     "local": {
-      "command": "node", "args": ["/srv/server.js"], "env": {"LEVEL": "info"}, "alwaysAllow": ["one"],
-      "disabled": false
+      "transport": {"type": "stdio", "command": "node", "args": ["/srv/server.js"], "env": {"LEVEL": "info"}},
+      "disabled": false, "metadata": {"from": "marketplace"}
     },
     "remote": {
       "type": "streamableHttp", "url": "https://x.example/mcp", "headers": {"X-Region": "eu"}, "timeout": 60,
@@ -176,6 +186,24 @@ WINDSURF = """{
 """
 
 EXAMPLES: Final[dict[str, Example]] = {
+    "antigravity": Example(
+        ANTIGRAVITY,
+        {
+            "local": {
+                "command": "/srv/bin/mine",
+                "args": ["--read-only"],
+                "env": {"PORT": "5432"},
+                "enabled": False,
+            },
+            "remote": {
+                "url": "https://x.example/mcp",
+                "headers": {"Authorization": "Bearer ${FEED_TOKEN}"},
+                "tools": {"exclude": ["publish"]},
+            },
+        },
+        ["FEED_TOKEN"],
+        [],
+    ),
     "claude-code": Example(
         CLAUDE_CODE,
         {
@@ -211,11 +239,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     "cline": Example(
         CLINE,
         {
-            "local": {"command": "node", "args": ["/srv/server.js"], "env": {"LEVEL": "info"}},
+            "local": {"type": "stdio", "command": "node", "args": ["/srv/server.js"], "env": {"LEVEL": "info"}},
             "remote": {"type": "http", "url": "https://x.example/mcp", "headers": {"X-Region": "eu"}, "enabled": False},
         },
         [],
-        ["local: `alwaysAllow`", "remote: `timeout`"],
+        ["remote: `timeout`"],
     ),
     "codex": Example(
         CODEX,

@@ -84,7 +84,7 @@ def test_a_file_that_has_the_gateway_no_more_stays_as_it_is() -> None:
         ("cursor", {"url": "u", "headers": {"Authorization": "Bearer ${env:K}"}}),
         ("gemini", {"httpUrl": "u", "headers": {"Authorization": "Bearer $K"}}),
         ("codex", {"url": "u", "bearer_token_env_var": "K"}),
-        ("opencode", {"type": "remote", "enabled": True, "url": "u", "headers": {"Authorization": "Bearer {env:K}"}}),
+        ("opencode", {"type": "remote", "url": "u", "headers": {"Authorization": "Bearer {env:K}"}}),
         ("windsurf", {"serverUrl": "u", "headers": {"Authorization": "Bearer ${env:K}"}}),
     ],
 )
@@ -94,6 +94,15 @@ def test_a_key_is_referred_to_as_the_host_does_it(name: str, expected: dict[str,
 
 def test_a_key_goes_into_the_header_that_the_gateway_reads() -> None:
     assert entry(HOSTS["cursor"], Running("u", "K", "X-Key")) == {"url": "u", "headers": {"X-Key": "${env:K}"}}
+    assert entry(HOSTS["codex"], Running("u", "K", "X-Key")) == {"url": "u", "env_http_headers": {"X-Key": "K"}}
+
+
+def test_the_gateway_is_put_where_the_host_s_newer_version_keeps_its_servers_if_the_file_has_that() -> None:
+    host, before = HOSTS["opencode"], '{"mcp": {"servers": {"a": {"type": "local", "command": ["a"]}}}}'
+    done, after = connect("opencode", host, "opencode.json", before, "mcproxy", entry(host, PROGRAM))
+    assert list(json.loads(after)["mcp"]["servers"]) == ["a", "mcproxy"]
+    anew = json.dumps(json.loads(after), indent=3)
+    assert json.loads(str(done.undone(anew))) == json.loads(before)
 
 
 def test_a_host_that_only_starts_programs_is_given_no_url() -> None:

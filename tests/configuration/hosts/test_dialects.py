@@ -16,6 +16,17 @@ VSCODE_SETTINGS = """{
 }"""
 
 
+OPENCODE_2 = """{
+  "mcp": {
+    "old": {"type": "remote", "url": "https://old.example"},
+    "servers": {
+      "local": {"type": "local", "command": ["npx", "-y", "my-mcp"], "disabled": true, "environment": {"A": "{env:B}"}},
+      "remote": {"type": "remote", "url": "https://x.example", "headers": {"Authorization": "Bearer {env:KEY}"}},
+    },
+  },
+}"""
+
+
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
@@ -89,9 +100,18 @@ VSCODE_SETTINGS = """{
                 "Remote": {"type": "streamable-http", "url": "https://x.example/mcp", "headers": {"X-A": "b"}},
             },
         ),
+        (
+            "opencode.jsonc",
+            OPENCODE_2,
+            {
+                "old": {"url": "https://old.example"},
+                "local": {"command": "npx", "args": ["-y", "my-mcp"], "disabled": True, "env": {"A": "${B}"}},
+                "remote": {"url": "https://x.example", "headers": {"Authorization": "Bearer ${KEY}"}},
+            },
+        ),
         ("settings.json", VSCODE_SETTINGS, {"fetch": {"command": "uvx", "args": ["mcp-server-fetch"]}}),
     ],
-    ids=["codex", "zed", "goose", "opencode", "continue", "vscode-settings"],
+    ids=["codex", "zed", "goose", "opencode", "continue", "opencode-2", "vscode-settings"],
 )
 def test_the_documented_example_of_a_host_is_read(file: str, text: str, expected: dict[str, object]) -> None:
     found = {server.name: server.entry.plain for server in host_servers(parse_document(text, file), Path("/p"))}

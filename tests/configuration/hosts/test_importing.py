@@ -143,7 +143,7 @@ def test_a_file_that_is_the_user_s_and_the_project_s_is_read_once(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("source", "hint"), [("curso", "; did you mean 'cursor'?"), ("notepad", ": claude-code, claude-desktop")]
+    ("source", "hint"), [("curso", "; did you mean 'cursor'?"), ("notepad", ": antigravity, claude-code")]
 )
 def test_r87_a_source_that_is_nothing_names_the_host_that_is_meant(tmp_path: Path, source: str, hint: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
