@@ -162,8 +162,9 @@ async def test_a_server_found_stateless_is_not_offered_the_handshake_because_it_
         assert set(pipe.sent) == sent
 
 
-async def test_what_a_child_that_is_slow_to_start_says_of_the_other_era_is_no_answer_to_a_call() -> None:
-    async with running(modern_child("slow", "tardy", probe=0.2)) as it:
+@pytest.mark.parametrize("refusing", ["tardy", "tardier"])
+async def test_what_a_child_that_is_slow_to_start_says_of_the_other_era_is_no_answer_to_a_call(refusing: str) -> None:
+    async with running(modern_child("slow", refusing, probe=0.2)) as it:
         assert value(await it.upstream(of_stateless_era(tool("echo", {"n": 1})))) == {"n": 1}
         assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
 

@@ -40,7 +40,9 @@ SHARED_CAPABILITIES: Final[Params] = {
 UNREADABLE: Final = frozenset({400, 500})
 """HTTP statuses with which servers refuse an `initialize` that they cannot read."""
 INITIALIZE_ID: Final = 0
-"""The id of `initialize`. No conversation mints it, so a late answer is never taken for that of a call."""
+INITIALIZE_AGAIN_ID: Final = 2**31 - 1
+"""The ids of `initialize`, said once and once more: numbers that every server can read. No conversation mints either,
+so a late answer is never taken for that of a call."""
 
 _ELICITATION: Final = "elicitation"
 _PARTED: Final = frozenset({"sampling", _ELICITATION})
@@ -77,7 +79,7 @@ class Initialization:
             if plain == capabilities or (isinstance(refusal, Rejected) and refusal.status not in UNREADABLE):
                 raise
             with suppress(NotAccepted, PeerGone, RequestTimeout):
-                return await self._initialize(plain, self._requests.mint())
+                return await self._initialize(plain, INITIALIZE_AGAIN_ID)
             raise
 
     async def _initialize(self, capabilities: Params, id: RequestId) -> Response:

@@ -3,8 +3,8 @@
 Runs as `python modern_child.py [MANNER...]`: `mute` says nothing to `server/discover`, `slow` answers it only after
 it was asked for `initialize` and refuses that, `brittle` dies of it (where `slow`: only then), `legacy` calls it
 unknown; what is `mute`, `brittle` or `legacy` speaks 2025-11-25. `tardy` announces no changes, and refuses `initialize`
-only when it is asked for something else. `both` speaks the era that it is first asked in, `deaf` never answers
-`initialize`. `chatty` logs a line of JSON first.
+only when it is asked for something else; `tardier` so refuses only the second `initialize`. `both` speaks the era that
+it is first asked in, `deaf` never answers `initialize`. `chatty` logs a line of JSON first.
 """
 
 from __future__ import annotations
@@ -53,11 +53,16 @@ def on_discover(request: Message) -> None:
 
 
 def awake() -> bool:
-    return any(message["method"] == "initialize" for message in heard)
+    return times_initialized() > 0
+
+
+def times_initialized() -> int:
+    return sum(message["method"] == "initialize" for message in heard)
 
 
 def discovered(request: Message) -> None:
-    capabilities = {} if "tardy" in MANNERS else {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+    announces = not MANNERS & {"tardy", "tardier"}
+    capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}} if announces else {}
     say(id=request["id"], result={"supportedVersions": ["2026-07-28"], "capabilities": capabilities})
 
 
@@ -65,7 +70,7 @@ def on_initialize(request: Message) -> None:
     if "deaf" in MANNERS:
         return
     if "both" not in MANNERS and not MANNERS & {"mute", "brittle", "legacy"}:
-        if "tardy" in MANNERS:
+        if "tardy" in MANNERS or ("tardier" in MANNERS and times_initialized() > 1):
             refused_later.append(request)
         else:
             refuse(request, -32601, "Method not found")
