@@ -23,8 +23,6 @@ from mcproxy.access.reservations import RETRY, CounterKey, Measure, Reservation
 from mcproxy.cluster.store.protocol import (
     Argument,
     MalformedAnswer,
-    Memory,
-    Script,
     ScriptResult,
     Store,
     StoreUnavailable,
@@ -197,10 +195,6 @@ def _arguments(reservation: Reservation) -> list[Argument]:
     return [r.measure.value, r.id, r.used, r.granted, r.needed, r.wanted, r.limit, r.rate, int(r.is_over)]
 
 
-_PER_KEY: Final = 9
-"""What `_arguments` returns."""
-
-
 def _numbers(answers: ScriptResult, count: int) -> list[tuple[int, int, int]]:
     """What the script returns for each of `count` keys. Raises StoreUnavailable."""
     try:
@@ -223,49 +217,5 @@ def _wait(measure: Measure, wait: float) -> float:
             return RETRY
 
 
-def _reserve(held: Memory, keys: Sequence[str], arguments: Sequence[Argument], now: float) -> ScriptResult:
-    """What `reserve.lua` does, in a store in memory; a count is a JSON object."""
-    members = int(arguments[0])
-    live, rest = arguments[1 : 1 + members], arguments[1 + members :]
-    answers: list[ScriptResult] = []
-    for index, key in enumerate(keys):
-        measure, id, *numbers = rest[index * _PER_KEY : (index + 1) * _PER_KEY]
-        used, granted, needed, wanted, limit, rate, over = (float(number) for number in numbers)
-        count = json.loads(held.get(key, b"{}"))
-        parts: dict[str, float] = count.setdefault("parts", {})
-        interval, full, others = 0.0, 0.0, 0.0
-        if measure == "at_once":
-            mine = 0.0
-            others = sum(part for name, part in parts.items() if name != id and name.partition(":")[0] in live)
-            left = limit - others
-        else:
-            mine = parts.get(str(id), granted)
-            total = count.get("total", 0) + (0 if id in parts else granted)
-            left = limit - total
-            if measure == "rate":
-                interval, full = 1 / rate, max(now, count.get("full", now))
-                left = math.floor(limit - (full - now) / interval + 1e-6)
-        fresh = _share(mine, left, used, needed, wanted, members)
-        if measure == "daily":
-            count["total"], others = total + fresh - mine, total - mine
-        elif measure == "rate":
-            count["full"] = full = full + (fresh - mine) * interval
-        parts[str(id)] = fresh
-        if over:
-            del parts[str(id)]
-        held[key] = json.dumps(count).encode()
-        wait = max(0.0, full - now - (limit - 1) * interval) if measure == "rate" else 0.0
-        answers.append([int(fresh), int(others), math.ceil(wait * 1000)])
-    return answers
-
-
-def _share(mine: float, left: float, used: float, needed: float, wanted: float, members: int) -> float:
-    """The most that one replica may have in all, if it has `mine` and `left` are unreserved."""
-    if wanted <= mine:
-        return max(used, wanted)
-    required = max(mine, min(needed, mine + max(left, 0)))
-    rest = left - (required - mine)
-    return max(used, required + max(0.0, min(wanted - required, max(min(rest, 1.0), rest // members))))
-
-
-RESERVE: Final = Script((resources.files(__package__) / "reserve.lua").read_text(), _reserve)
+RESERVE: Final = (resources.files(__package__) / "reserve.lua").read_text()
+"""The script by which replicas reserve parts of counts; its own comments say what it takes and returns."""

@@ -26,7 +26,6 @@ from mcproxy.cluster.events import (
     StaleResource,
     upstream_change,
 )
-from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable, StreamPosition
 from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.concurrency.wakeup import Wakeup
@@ -34,6 +33,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 from tests.cluster.conftest import RedisServer
+from tests.fakes.local_store import LocalStore
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio

@@ -16,13 +16,13 @@ import pytest
 from mcproxy.access.limits import DAY, Admission, Exceeded, Limits
 from mcproxy.call.identity import Principal
 from mcproxy.cluster.ledger import BATCH, SharedLedger
-from mcproxy.cluster.store.local import LocalStore
-from mcproxy.cluster.store.protocol import Argument, Script, ScriptResult, Store, StoreUnavailable
+from mcproxy.cluster.store.protocol import Argument, ScriptResult, Store, StoreUnavailable
 from mcproxy.cluster.store.redis_store import opened_store
 from mcproxy.settings.access.limits import RateLimits
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import cluster
 from tests.fakes.clients.raw import RawClient, over_http
+from tests.fakes.local_store import LocalStore
 from tests.system.running import PYTHON, ROOT
 from tests.timeouts import GUARD
 
@@ -236,12 +236,12 @@ class HeldStore(LocalStore):
     def release(self) -> None:
         self._released.set()
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+    async def run(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
         self.asked.set()
         await self._released.wait()
         if self.is_broken:
             raise StoreUnavailable("broken")
-        return await super().run(script, keys, arguments)
+        return await super().run(lua, keys, arguments)
 
 
 async def away(replicas: Sequence[Replica]) -> None:
@@ -360,7 +360,7 @@ class Misleading(LocalStore):
 
     answer: ScriptResult = None
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+    async def run(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
         return self.answer
 
 

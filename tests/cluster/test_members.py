@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from mcproxy.cluster.members import ABSENCES, GROUP, Member, Members, chosen
-from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import StoreUnavailable
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
+from tests.fakes.local_store import LocalStore
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio

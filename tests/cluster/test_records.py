@@ -17,13 +17,13 @@ from mcproxy.call.clients import Change, InputRequest, ResourceUpdated
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cluster.records import SessionRecords
-from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import StoreUnavailable
 from mcproxy.downstream.handshake.client_requests import NoClient
 from mcproxy.protocol.jsonrpc import parse_text, raw
 from mcproxy.protocol.methods import METHODS, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
+from tests.fakes.local_store import LocalStore
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio

@@ -1,1 +1,1 @@
-"""What replicas share: one protocol (`protocol`), in memory (`local`) and in Redis (`redis_store`)."""
+"""What replicas share: one protocol (`protocol`), and Redis, which speaks it (`redis_store`)."""

@@ -6,8 +6,7 @@ and raises StoreUnavailable, after which it is unknown whether it took effect; n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 Argument = str | int | float | bytes
@@ -50,24 +49,8 @@ def follows(before: StreamPosition, after: StreamPosition) -> bool:
     return False
 
 
-Memory = MutableMapping[str, bytes]
-"""The keys of a store in memory, for the Python twin of a script."""
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A change of several keys in one step: in Lua for Redis, and the same in Python for a store in memory.
-
-    All keys must be in one slot of a Redis Cluster: give them one hash tag, such as `limit:{alice}:day`.
-    """
-
-    lua: str
-    python: Callable[[Memory, Sequence[str], Sequence[Argument], float], ScriptResult]
-    """Is given the keys of the store, those of this run, its arguments, and the Unix time in seconds."""
-
-
 class Store(Protocol):
-    """Implemented by `LocalStore` and `RedisStore`. Times are seconds; keys are without the store's own prefix."""
+    """Implemented by `redis_store.RedisStore`. Times are seconds; keys are without the store's own prefix."""
 
     async def get(self, key: str) -> bytes | None:
         """The value of a key; None if it has none, or its time is over."""
@@ -105,8 +88,11 @@ class Store(Protocol):
     async def read(self, stream: str, after: StreamPosition, wait: float) -> Sequence[StreamEntry]:
         """The entries after a position, oldest first; waits up to `wait` seconds for the first of them."""
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
-        """Runs a script in one step."""
+    async def run(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+        """Runs a Lua script, which changes several keys in one step; returns what that returns.
+
+        All keys must be in one slot of a Redis Cluster: give them one hash tag, such as `limit:{alice}:day`.
+        """
 
     async def close(self) -> None:
         """Closes its connections."""

@@ -23,7 +23,6 @@ from mcproxy.cluster.store.protocol import (
     START,
     Argument,
     MalformedAnswer,
-    Script,
     ScriptResult,
     Store,
     StoreUnavailable,
@@ -180,8 +179,8 @@ class RedisStore:
         entries = [entry for _, stream in found for entry in stream]
         return [StreamEntry(_position(id), (fields or {}).get(_VALUE, b"")) for id, fields in entries]
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
-        result: ScriptResult = await self._scripted(script.lua, keys, arguments, Any)
+    async def run(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+        result: ScriptResult = await self._scripted(lua, keys, arguments, Any)
         return result
 
     async def close(self) -> None:

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from mcproxy.cluster.oauth.grants import SharedGrants
-from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import StoreUnavailable
 from mcproxy.sealing import Sealer
 from mcproxy.upstream.oauth.grants import GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
 from mcproxy.upstream.oauth.storage.store import StoreFailed
+from tests.fakes.local_store import LocalStore
 from tests.timeouts import GUARD
 from tests.upstream.oauth.test_grants import grant
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import anyio
 import pytest
 
-from mcproxy.cluster.store.protocol import START, Script, Store, StoreUnavailable, follows
+from mcproxy.cluster.store.protocol import START, Store, StoreUnavailable, follows
 from mcproxy.cluster.store.redis_store import opened_store, store_at
 from tests.cluster.conftest import RedisServer
 from tests.timeouts import GUARD
@@ -25,13 +25,10 @@ pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 
-INTRUDE = Script(
-    """
+INTRUDE = """
     redis.call('HSET', KEYS[1], 'intruder', 'not a time', '\\255', '99999999999999 \\255')
     redis.call('XADD', KEYS[2], '*', 'another', 'field')
-    """,
-    lambda *_: None,
-)
+    """
 OPERATIONS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "get": lambda store: store.get("key"),
     "put": lambda store: store.put("key", b"", 1),

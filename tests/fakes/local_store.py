@@ -1,14 +1,72 @@
-"""The store in memory, for tests: replicas in one process share it. Keeps nothing between runs."""
+"""The store that replicas share, in memory, for replicas in one process. In place of scripts it runs their twins."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 
 import anyio
 
-from mcproxy.cluster.store.protocol import START, Argument, Script, ScriptResult, StreamEntry, StreamPosition
+from mcproxy.cluster.ledger import RESERVE
+from mcproxy.cluster.store.protocol import START, Argument, ScriptResult, StreamEntry, StreamPosition
 from mcproxy.concurrency.wakeup import Wakeup
+
+Memory = MutableMapping[str, bytes]
+"""The keys of a store."""
+
+Twin = Callable[[Memory, Sequence[str], Sequence[Argument], float], ScriptResult]
+"""Is given the keys of the store, those of this run, its arguments, and the Unix time in seconds."""
+
+PER_KEY = 9
+"""Arguments of `ledger.RESERVE` for each key."""
+
+
+def reserve(held: Memory, keys: Sequence[str], arguments: Sequence[Argument], now: float) -> ScriptResult:
+    """What `ledger.RESERVE` does; a count is a JSON object."""
+    members = int(arguments[0])
+    live, rest = arguments[1 : 1 + members], arguments[1 + members :]
+    answers: list[ScriptResult] = []
+    for index, key in enumerate(keys):
+        measure, id, *numbers = rest[index * PER_KEY : (index + 1) * PER_KEY]
+        used, granted, needed, wanted, limit, rate, over = (float(number) for number in numbers)
+        count = json.loads(held.get(key, b"{}"))
+        parts: dict[str, float] = count.setdefault("parts", {})
+        interval, full, others = 0.0, 0.0, 0.0
+        if measure == "at_once":
+            mine = 0.0
+            others = sum(part for name, part in parts.items() if name != id and name.partition(":")[0] in live)
+            left = limit - others
+        else:
+            mine = parts.get(str(id), granted)
+            total = count.get("total", 0) + (0 if id in parts else granted)
+            left = limit - total
+            if measure == "rate":
+                interval, full = 1 / rate, max(now, count.get("full", now))
+                left = math.floor(limit - (full - now) / interval + 1e-6)
+        fresh = _share(mine, left, used, needed, wanted, members)
+        if measure == "daily":
+            count["total"], others = total + fresh - mine, total - mine
+        elif measure == "rate":
+            count["full"] = full = full + (fresh - mine) * interval
+        parts[str(id)] = fresh
+        if over:
+            del parts[str(id)]
+        held[key] = json.dumps(count).encode()
+        wait = max(0.0, full - now - (limit - 1) * interval) if measure == "rate" else 0.0
+        answers.append([int(fresh), int(others), math.ceil(wait * 1000)])
+    return answers
+
+
+def _share(mine: float, left: float, used: float, needed: float, wanted: float, members: int) -> float:
+    """The most that one replica may have in all, if it has `mine` and `left` are unreserved."""
+    if wanted <= mine:
+        return max(used, wanted)
+    required = max(mine, min(needed, mine + max(left, 0)))
+    rest = left - (required - mine)
+    return max(used, required + max(0.0, min(wanted - required, max(min(rest, 1.0), rest // members))))
 
 
 class _Keys(MutableMapping[str, bytes]):
@@ -45,10 +103,13 @@ class _Keys(MutableMapping[str, bytes]):
 
 
 class LocalStore:
-    """Implements `Store`. `clock` is a Unix time in seconds."""
+    """Implements `Store`. `clock` is a Unix time in seconds; `twins` are the scripts that it can run."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, twins: Mapping[str, Twin] = MappingProxyType({RESERVE: reserve})
+    ) -> None:
         self._clock = clock
+        self._twins = twins
         self._keys = _Keys(clock)
         self._groups: dict[str, _Keys] = {}
         self._streams: dict[str, list[StreamEntry]] = {}
@@ -114,8 +175,8 @@ class LocalStore:
             return found
         return []
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
-        return script.python(self._keys, keys, arguments, self._clock())
+    async def run(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+        return self._twins[lua](self._keys, keys, arguments, self._clock())
 
     async def close(self) -> None:
         return
