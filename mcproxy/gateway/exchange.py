@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -29,6 +30,16 @@ AskForLevel = Callable[[Space, Caller], Awaitable[None]]
 """Asks an upstream for the log level that a stateless call wants, where another level is in force."""
 
 
+class _SpaceRewriter(NamedTuple):
+    """A rewriter, and the `Space.others` that it was made for: each reload makes another such object.
+
+    The same namespace may then show other names.
+    """
+
+    others: frozenset[str]
+    rewriter: Rewriter
+
+
 class UpstreamExchange:
     """Sends calls in their upstreams' names, and returns outcomes in those of the caller's endpoint."""
 
@@ -46,7 +57,8 @@ class UpstreamExchange:
         """The gateway's own answers about entries that it adds itself."""
         self._metrics = metrics
         self._clock = clock
-        self._rewriters: dict[str, Rewriter] = {}
+        self._rewriters: dict[str, _SpaceRewriter] = {}
+        """By namespace."""
         self._in_flight: dict[tuple[str, str], int] = {}
         """Calls in flight, by upstream and the principal's account."""
 
@@ -67,10 +79,10 @@ class UpstreamExchange:
         """The rewriter of results; None where the upstream's names are the caller's."""
         if not space.slug:
             return None
-        rewriter = self._rewriters.get(space.slug)
-        if rewriter is None:
-            rewriter = self._rewriters[space.slug] = Rewriter(space.expose_uri)
-        return rewriter
+        kept = self._rewriters.get(space.slug)
+        if kept is None or kept.others is not space.others:
+            kept = self._rewriters[space.slug] = _SpaceRewriter(space.others, Rewriter(space.expose_uri))
+        return kept.rewriter
 
     async def _send(self, space: Space, call: Call, rewriter: Rewriter | None) -> Outcome:
         name = space.upstream

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
-from mcproxy.call.calls import Call, Failed, InputRequired, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import Change, ListChanged, ResourceUpdated
 from mcproxy.call.errors import Reason
 from mcproxy.protocol.eras import LATEST
@@ -467,3 +468,39 @@ async def test_an_upstream_that_a_reload_brings_is_asked_for_the_log_level_that_
         b.connect()
         await b.called("logging/setLevel", 1)
         assert [call.params for call in b.calls if call.method == "logging/setLevel"] == [{"level": raw("debug")}]
+
+
+def linking(name: str, uri: str) -> FakeUpstream:
+    """An upstream whose tool names a resource."""
+    upstream = offering(name, "find")
+    upstream.answers["tools/call"] = lambda call: complete(content=[{"type": "resource_link", "uri": uri, "name": "n"}])
+    return upstream
+
+
+@pytest.mark.parametrize(
+    ("uri", "before", "after", "expected"),
+    [
+        ("x:1", {"a": {"prefix": ""}}, {"a": {"prefix": "a-bare"}}, ("x:1", "a-bare+x:1")),
+        ("x:1", {"a": {"prefix": "a-bare"}}, {"a": {"prefix": ""}}, ("a-bare+x:1", "x:1")),
+        (
+            "git+x:1",
+            {"a": {"prefix": ""}},
+            {"a": {"prefix": ""}, "b": {"prefix": "git"}},
+            ("git+x:1", "a-bare+git+x:1"),
+        ),
+    ],
+)
+async def test_r27_links_in_results_are_in_the_names_of_the_settings_in_force(
+    uri: str, before: Options, after: Options, expected: tuple[str, str]
+) -> None:
+    a, b = linking("a", uri), FakeUpstream("b")
+    async with house(a, b, options=before) as h:
+        await h.ready()
+        found = []
+        for options in (before, after):
+            reconfigure(h, a, b, options=options)
+            [name] = h.names(Kind.TOOLS)
+            outcome = await h.call("tools/call", name=name)
+            assert isinstance(outcome, Complete)
+            found.append(msgspec.json.decode(outcome.result["content"])[0]["uri"])
+        assert tuple(found) == expected
