@@ -33,7 +33,7 @@ from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.measures.loop_lag import measure_loop_lag
 from mcproxy.call.calls import Handler
-from mcproxy.call.clients import Audience, Listener
+from mcproxy.call.clients import Listener
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import SERVING, LinkFailure, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.naming import RefusedEntry
@@ -155,11 +155,6 @@ class App(msgspec.Struct, eq=False):
     def handler(self) -> Handler:
         """As `Gateway.handler`: the whole way of a call."""
         return self.gateway.handler
-
-    @property
-    def audience(self) -> Audience:
-        """Where clients join that hear of changes."""
-        return self.gateway.audience
 
     def statuses(self) -> list[UpstreamStatus]:
         """The state of each upstream that is enabled, as of now."""
@@ -300,8 +295,7 @@ async def running(
     )
     sinks.insert(0, gateway.on_event)
     async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
-        context = _transport_context(settings, gateway, feed, sealer, metrics, tasks)
-        context.traced = traces is not None
+        context = _transport_context(settings, gateway, feed, sealer, metrics, tasks, traced=traces is not None)
         tasks.start_soon(gateway.run)
         tasks.start_soon(rotation.run)
         tasks.start_soon(measure_loop_lag, metrics)
@@ -420,7 +414,14 @@ def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManag
 
 
 def _transport_context(
-    settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
+    settings: Settings,
+    gateway: Gateway,
+    feed: Feed,
+    sealer: Sealer,
+    metrics: Metrics,
+    tasks: TaskGroup,
+    *,
+    traced: bool,
 ) -> TransportContext:
     return TransportContext(
         handler=gateway.handler if settings.admin.port is None else feed.around(gateway.handler),
@@ -432,6 +433,7 @@ def _transport_context(
         tasks=tasks,
         forwarded=_forwarded(settings),
         exchanges_tokens=_exchanges_tokens(settings),
+        traced=traced,
         mirrored=gateway.mirrored,
         passes=gateway.passes,
         subscribers=subscriber_journal(settings, sealer),

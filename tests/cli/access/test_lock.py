@@ -85,7 +85,7 @@ async def test_r45_a_real_server_that_changes_a_tool_loses_it_until_it_is_as_it_
     async with running(load(config, {})) as app:
         await app.settled()
         client = FakeListener()
-        app.audience.join(client)
+        app.gateway.audience.join(client)
         swap, push = (
             partial(call, app, "tools/call", name="up__swap"),
             partial(call, app, "tools/call", name="up__push"),
@@ -101,7 +101,7 @@ async def test_r45_a_real_server_that_changes_a_tool_loses_it_until_it_is_as_it_
         await swap()
         await client.hears(ListChanged(Kind.TOOLS), 2)
         assert decoded(await push()) == {"content": []}
-        app.audience.leave(client)
+        app.gateway.audience.leave(client)
 
 
 async def test_a_check_fails_and_says_in_words_what_changed(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
