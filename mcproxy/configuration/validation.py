@@ -218,14 +218,8 @@ class Validator(msgspec.Struct, frozen=True):
             if node.value is not None and not isinstance(node.value, dict):
                 self._problem(node, "should be a mapping from names to servers")
             for name, server in node.members.items():
-                if not name.strip():
-                    self._problem(server, "a server needs a name")
-                elif is_key(name):
-                    self._problem(server, "the name of a server must not begin with `/`, as the keys of endpoints do")
-                elif name in {".", ".."}:
-                    self._problem(server, "the name of a server must not be `.` or `..`, which URLs do not keep")
-                elif any(unicodedata.category(letter) in _UNSEEN for letter in name):
-                    self._problem(server, "the name of a server must not hold characters that cannot be seen")
+                if (fault := _fault_of_name(name)) is not None:
+                    self._problem(server, fault)
                 elif name in servers:
                     self._problem(server, "is already the name of another server")
                 elif not isinstance(server.value, dict):
@@ -342,6 +336,19 @@ class Validator(msgspec.Struct, frozen=True):
 
     def _warn(self, node: Node, sentence: str) -> None:
         self.warnings.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
+
+
+def _fault_of_name(name: str) -> str | None:
+    """Why a server may not have this name; None if it may."""
+    if not name.strip():
+        return "a server needs a name"
+    if is_key(name):
+        return "the name of a server must not begin with `/`, as the keys of endpoints do"
+    if name in {".", ".."}:
+        return "the name of a server must not be `.` or `..`, which URLs do not keep"
+    if any(unicodedata.category(letter) in _UNSEEN for letter in name):
+        return "the name of a server must not hold characters that cannot be seen"
+    return None
 
 
 def _policy_roles(access: Node) -> Node:
