@@ -6,8 +6,7 @@ Opcodes know nothing of what the interpreter, libraries in C and the kernel do f
 
 The gateway runs in this process, with one connection; the upstream in another. A request counts with all that follows
 from it until the loop has nothing left to do, and of several requests the cheapest. What goes by a clock counts for
-nothing:
-the audit log's writer, the measure of the loop's lag.
+nothing: the audit log's writer, the measure of the loop's lag.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from mcproxy.admin.approval_page import ApprovalPage
 from mcproxy.admin.health import health_reports
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.downstream.front import client_document, oauth_metadata
-from mcproxy.downstream.front.app import HttpApp, anonymous
+from mcproxy.downstream.front.app import HttpApp, alone, anonymous
 from mcproxy.login.routes import LoginRoutes
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.upstream.oauth import registration
@@ -37,7 +37,7 @@ async def test_every_route_for_clients_is_documented() -> None:
     async with edge_of(FakeGateway()) as context:
         identity = Identity(Authentication(), context.tasks.start_soon)
         routes = [
-            *HttpApp(context, anonymous)._routes(),
+            *HttpApp(context, anonymous)._routes(alone),
             *oauth_metadata.routes(context, identity),
             *client_document.routes(context, registration.DOCUMENT_PATH, registration.document),
             *LoginRoutes(UNUSED, UNUSED, UNUSED, identity, UNUSED, UNUSED).routes(),

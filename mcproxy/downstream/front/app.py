@@ -182,7 +182,7 @@ class HttpApp:
         """Ends all sessions without recording that they ended: their ids can open them again."""
         self.sessions.close()
 
-    def _routes(self, companion: Companion = alone) -> list[http.Route]:
+    def _routes(self, companion: Companion) -> list[http.Route]:
         paths = self._context.proxy.paths
         one = paths.servers + "/{endpoint}"
         selection = paths.mcp + "/{selection}"

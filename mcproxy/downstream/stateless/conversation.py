@@ -275,8 +275,8 @@ def _agreement(
     if (fields.get(VERSION_FIELD), *said) == written and not fields.has_repeated:
         _check_served(context, caller, row)
     else:
-        # They are not as we write them, and may agree all the same. What other headers a version or a method has that
-        # is not served here, nobody knows: it is refused for what it is (Protocol Version Header).
+        # They are not spelt as we spell them, and may agree all the same. A version or method that is not served here
+        # may have other rules for headers: it is refused as such before they are compared (Protocol Version Header).
         check_header(fields.all, VERSION, caller.version)
         check_version(caller.version)
         check_header(fields.all, METHOD, request.method)
@@ -338,5 +338,7 @@ _PARAMS_FOR_CLIENT: Final[Mapping[str, Callable[[Admitted, Params], Params | Non
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }
-"""Adapts a notification's params for this request; None where it does not get it. Of others, those alone belong to a
-request that are of an extension."""
+"""Adapts a notification's params for this request; None where it does not get it.
+
+A method that is not among them is passed on only if it belongs to an extension.
+"""
