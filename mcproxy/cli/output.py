@@ -13,7 +13,7 @@ from typing import TextIO
 
 from mcproxy import __version__
 from mcproxy.cli.runtime import printing
-from mcproxy.cli.terminal import printable, printable_line
+from mcproxy.cli.terminal import printable, printable_json, printable_line
 from mcproxy.settings import Settings
 
 
@@ -37,7 +37,7 @@ def print_json(value: object) -> None:
     """Writes a value to stdout as indented JSON, and flushes."""
     # Not by rich: a console's width must not break lines, and JSON is ASCII where its reader is a program.
     with printing():
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
+        sys.stdout.write(printable_json(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty())) + "\n")
         sys.stdout.flush()
 
 

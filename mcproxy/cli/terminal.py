@@ -187,6 +187,11 @@ def printable_line(text: str) -> str:
     return printable(text).replace("\n", REPLACEMENT)
 
 
+def printable_json(text: str) -> str:
+    """JSON that means the same and cannot move the cursor either: in its strings control characters are escaped."""
+    return "".join(char if char == "\n" or not _is_control(char) else json.dumps(char)[1:-1] for char in text)
+
+
 def _is_control(char: str) -> bool:
     category = unicodedata.category(char)
     return category[0] == "C" or category in _LINE_BREAKS

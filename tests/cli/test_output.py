@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 
 import pytest
 
-from mcproxy.cli.output import banner, print_err, print_out, print_table, stdio_hint
+from mcproxy.cli.output import banner, print_err, print_json, print_out, print_table, stdio_hint
 from mcproxy.settings import Settings
 
 
@@ -59,3 +61,19 @@ def test_a_name_with_line_breaks_forges_no_line(break_: str, capsys: pytest.Capt
 def test_lines_that_are_meant_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:
     print_out("a: 1\nb: 2", lines=True)
     assert capsys.readouterr().out == "a: 1\nb: 2\n"
+
+
+class Screen(io.StringIO):
+    """A terminal that shows what was written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_json_of_servers_texts_cannot_take_a_terminal_over_and_says_what_they_say() -> None:
+    name = "é\x1b[2J\x9b2J\x7f\u202e\u2028\U000e0041"
+    with redirect_stdout(Screen()) as screen:
+        print_json({name: [name]})
+    assert json.loads(screen.getvalue()) == {name: [name]}
+    assert screen.getvalue().replace("\n", "").isprintable()
+    assert "é" in screen.getvalue()
