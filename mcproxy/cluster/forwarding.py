@@ -218,6 +218,8 @@ class Forwarding:
                 return _refused(UnknownOutcome(), body)
             except EnvelopeRefused as refusal:
                 log.warning("a replica refused what was sent on to it", replica=member.label, why=str(refusal))
+                if refusal.is_replaced:
+                    raise ReplicaUnreachable(member.address) from refusal
                 return _refused(_not_taken(), body)
         request.on_disconnect = None
         if response is None:

@@ -37,7 +37,7 @@ _HOP_FIELDS: Final = frozenset({"connection", "content-length", "date", "keep-al
 
 
 class ReplicaUnreachable(Exception):
-    """A connection was refused: nothing was sent."""
+    """A connection was refused, or another replica is at the address: nothing was executed."""
 
 
 class ReplicaSlow(Exception):
@@ -53,6 +53,8 @@ class EnvelopeRefused(Exception):
 
     def __init__(self, fault: EnvelopeFault) -> None:
         super().__init__(f"the replica that should answer refuses what this one sends: {fault.value}")
+        self.is_replaced: Final = fault is EnvelopeFault.RECEIVER
+        """Whether another replica is at that address, so that the one which was sent to is gone."""
 
 
 class Lost(Exception):

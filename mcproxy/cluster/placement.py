@@ -239,6 +239,8 @@ class Placement:
                 if owner.label != self._members.own.label:
                     self._members.lose(owner.label)
             except EnvelopeRefused as refusal:
+                if refusal.is_replaced:
+                    self._members.lose(owner.label)
                 refusals += 1
                 if refusals == MAX_REFUSALS:
                     raise Unreachable(str(refusal)) from refusal

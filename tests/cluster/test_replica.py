@@ -25,6 +25,7 @@ from tests.cluster.upstream import SharedUpstream, shared_upstream
 from tests.depth import IN_CI
 from tests.fakes.certificates import Authority
 from tests.fakes.clients.raw import over_http
+from tests.ports import free_port
 from tests.system.running import Gateway, web_server
 from tests.timeouts import GUARD
 
@@ -274,6 +275,33 @@ async def test_r71_a_session_whose_replica_was_killed_goes_on_at_another_with_it
             assert "result" in await client.ask(2, "ping")
             upstream.change("after")
             assert await updates(stream, 1) == ["up+shared:memo"]
+
+
+async def test_r71_sessions_of_a_replica_that_was_killed_go_on_where_another_has_its_address(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    """As where a service is started again at once: until then it is known by the name that it had."""
+    await redis_server.start()
+    upstreams = {"up": {"url": upstream.url}}
+    settings = replica_settings(upstreams, redis_server.url, {"listen": f"127.0.0.1:{free_port()}"})
+    async with (
+        cluster(tmp_path, upstreams, redis_server.url, size=1) as one,
+        replica(tmp_path / "killed", settings, ends_well=False) as killed,
+        aiohttp.ClientSession() as http,
+    ):
+        await knows(one.replicas[0], 1)
+        clients = [Sessions(http, one) for _ in range(8)]
+        for client in clients:
+            client.urls.append(f"{killed.url}/mcp")
+            await client.open(1)
+            await client.ask(1, "resources/subscribe", {"uri": "up+shared:memo"})
+        killed.process.kill()
+        await killed.process.wait()
+        async with replica(tmp_path / "again", settings) as again:
+            for client in clients:
+                client.urls[1] = f"{again.url}/mcp"
+                assert "result" in await client.ask(1, "ping")
+                assert "result" in await client.ask(0, "ping")
 
 
 async def test_r71_sessions_of_a_replica_that_was_killed_move_with_their_streams_to_one_that_comes(
