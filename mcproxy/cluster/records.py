@@ -29,6 +29,10 @@ from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, METHODS, SET_LEVEL, SUBS
 from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.telemetry.metrics import Metrics
 
+PATIENCE: Final = 2.0
+"""Seconds for which a record is asked for again where the store is late: without it, the session ends."""
+AGAIN: Final = 0.1
+"""Seconds until a store that failed is asked again."""
 MAX_UNSAVED: Final = 100_000
 """Records that wait for a store that is away; the oldest are dropped."""
 
@@ -52,7 +56,7 @@ class SessionRecords:
 
     `uris` tells what a listener watches, and `subscribe` answers a subscription without counting it as a call.
     `end_session` ends a session whose subscriptions could not be restored. `lifetime` tells for how many seconds ids
-    of sessions are good.
+    of sessions are good. `patience`: seconds for which a record may be late.
     """
 
     def __init__(
@@ -67,7 +71,9 @@ class SessionRecords:
         tasks: TaskGroup,
         metrics: Metrics,
         tell_ended: Callable[[str], None],
+        patience: float = PATIENCE,
     ) -> None:
+        self._patience = patience
         self._tell_ended = tell_ended
         self._store = store
         self._sealer = sealer
@@ -188,14 +194,22 @@ class SessionRecords:
         return SessionRecord(list(self._uris(listener)), listener.caller.log_level or DEFAULT_LOG_LEVEL)
 
     async def _read(self, key: str) -> SessionRecord | None:
-        """What is known of a session; None where it has ended, or nothing can be found out."""
-        try:
-            for name in self._names(key):
-                sealed = await self._store.get(name)
-                if sealed is not None:
-                    return self._opened(key, sealed)
-        except StoreUnavailable:
-            return None
+        """What is known of a session; None where it has ended, or nothing can be found out in time."""
+        until = anyio.current_time() + self._patience
+        while True:
+            try:
+                return await self._held(key)
+            except StoreUnavailable:
+                if anyio.current_time() + AGAIN > until:
+                    return None
+            await anyio.sleep(AGAIN)
+
+    async def _held(self, key: str) -> SessionRecord | None:
+        """As `_read`, asking the store once. Raises StoreUnavailable."""
+        for name in self._names(key):
+            sealed = await self._store.get(name, self._patience / 2)
+            if sealed is not None:
+                return self._opened(key, sealed)
         return SessionRecord()
 
     def _opened(self, key: str, sealed: bytes) -> SessionRecord | None:

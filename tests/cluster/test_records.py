@@ -31,16 +31,19 @@ pytestmark = pytest.mark.anyio
 
 class Flaky(LocalStore):
     is_away = False
+    failures = 0
+    """How many reads fail before one succeeds."""
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         if self.is_away:
             raise StoreUnavailable("away")
         await super().put(key, value, ttl)
 
-    async def get(self, key: str) -> bytes | None:
-        if self.is_away:
+    async def get(self, key: str, wait: float = 0) -> bytes | None:
+        if self.is_away or self.failures:
+            self.failures -= 1
             raise StoreUnavailable("away")
-        return await super().get(key)
+        return await super().get(key, wait)
 
 
 @dataclass(eq=False)
@@ -98,7 +101,9 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(store: LocalStore, on_loss: Literal["reopen", "404"] = "reopen") -> AsyncIterator[Replica]:
+async def replica(
+    store: LocalStore, on_loss: Literal["reopen", "404"] = "reopen", patience: float = GUARD
+) -> AsyncIterator[Replica]:
     async with anyio.create_task_group() as tasks:
         made: Replica
 
@@ -116,6 +121,7 @@ async def replica(store: LocalStore, on_loss: Literal["reopen", "404"] = "reopen
             tasks,
             Metrics(),
             lambda key: made.told.append(key),
+            patience,
         )
         made = Replica(records)
         yield made
@@ -165,9 +171,20 @@ async def test_a_session_that_ended_is_refused() -> None:
         assert await reopened(second) is None
 
 
+async def test_a_session_whose_record_is_late_is_opened_all_the_same() -> None:
+    store = Flaky()
+    async with replica(store) as first, replica(store) as second:
+        await first.ask(session("k"), SUBSCRIBE, uri="a:1")
+        store.failures = 2
+        again = await reopened(second)
+        assert again is not None
+        await second.ask(again, SUBSCRIBE, uri="a:2")
+        assert second.watched[again] == ["a:1", "a:2"]
+
+
 async def test_a_session_whose_record_cannot_be_read_is_refused() -> None:
     store = Flaky()
-    async with replica(store) as second:
+    async with replica(store, patience=0) as second:
         store.is_away = True
         assert await reopened(second) is None
 

@@ -115,7 +115,7 @@ class LocalStore:
         self._streams: dict[str, list[StreamEntry]] = {}
         self._appended = Wakeup()
 
-    async def get(self, key: str) -> bytes | None:
+    async def get(self, key: str, wait: float = 0) -> bytes | None:
         return self._keys.get(key)
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:

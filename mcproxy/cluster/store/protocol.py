@@ -52,8 +52,8 @@ def follows(before: StreamPosition, after: StreamPosition) -> bool:
 class Store(Protocol):
     """Implemented by `redis_store.RedisStore`. Times are seconds; keys are without the store's own prefix."""
 
-    async def get(self, key: str) -> bytes | None:
-        """The value of a key; None if it has none, or its time is over."""
+    async def get(self, key: str, wait: float = 0) -> bytes | None:
+        """The value of a key; None if it has none, or its time is over. `wait`: seconds that it may take beside."""
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         """Sets a key for `ttl` seconds."""

@@ -119,8 +119,8 @@ class RedisStore:
         self._timeout = timeout
         self._on_failure = on_failure
 
-    async def get(self, key: str) -> bytes | None:
-        value: bytes | None = await self._bounded(self._client.get(PREFIX + key), bytes | None)
+    async def get(self, key: str, wait: float = 0) -> bytes | None:
+        value: bytes | None = await self._bounded(self._client.get(PREFIX + key), bytes | None, wait)
         return value
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:

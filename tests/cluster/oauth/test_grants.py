@@ -40,9 +40,9 @@ class Interrupted(LocalStore):
         if self.is_away:
             raise StoreUnavailable("away")
 
-    async def get(self, key: str) -> bytes | None:
+    async def get(self, key: str, wait: float = 0) -> bytes | None:
         self._reached()
-        return await super().get(key)
+        return await super().get(key, wait)
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         self._reached()
