@@ -51,7 +51,7 @@ async def run_http(
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
     identify = Authenticator(app.context, app.identity)
-    app.reload = None if reloading is None else reloading.ask
+    app.reload = None if reloading is None else partial(reloading.ask, quietly=True)
     app.tls = tls.context(app.settings.proxy.tls)
     app.identity.prepare()
     async with (

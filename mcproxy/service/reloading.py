@@ -55,6 +55,8 @@ class Reloading:
         self._poll_interval = poll_interval
         self._clock = clock
         self._asked = anyio.Event()
+        self._is_quiet = False
+        """Whether all who asked did so quietly."""
         self._read_at = stamps(self._files)
         self.refused: RefusedReload | None = None
         """The last reload, if it was refused; None after one that was applied."""
@@ -76,8 +78,9 @@ class Reloading:
         """Whether the files are watched; requested reloads happen in any case."""
         return self._configuration.settings.proxy.watch
 
-    def ask(self) -> None:
-        """Requests a reload, whether files changed or not."""
+    def ask(self, *, quietly: bool = False) -> None:
+        """Requests a reload, whether files changed or not. `quietly`: nothing is logged if it changes nothing."""
+        self._is_quiet = quietly and (self._is_quiet or not self._asked.is_set())
         self._asked.set()
 
     async def run(self) -> None:
@@ -89,12 +92,12 @@ class Reloading:
             before, seen = seen, await anyio.to_thread.run_sync(stamps, self._files)
             settled = is_settled(before, seen, read_at=self._read_at)
             if self._asked.is_set() or (settled and self.watching):
-                self._asked = anyio.Event()
+                is_quiet, self._asked = self._asked.is_set() and self._is_quiet, anyio.Event()
                 self._notify(systemd.reloading())
-                seen = self._read_at = await self._reload(seen)
+                seen = self._read_at = await self._reload(seen, is_quiet)
                 self._notify(systemd.READY)
 
-    async def _reload(self, before: Stamps) -> Stamps:
+    async def _reload(self, before: Stamps, is_quiet: bool) -> Stamps:
         """Reloads, and returns the stamps of the files that were read; `before` are those of the last poll."""
         try:
             configuration = await anyio.to_thread.run_sync(self._load)
@@ -103,18 +106,18 @@ class Reloading:
             self._refused(error)
         else:
             self._files = frozenset(map(str, configuration.files))
-            self._put_in_force(configuration)
+            self._put_in_force(configuration, is_quiet)
         # A file that changed since `before` counts as changed, and is read again.
         after = await anyio.to_thread.run_sync(stamps, self._files)
         return {path: before.get(path, stamp) for path, stamp in after.items()}
 
-    def _put_in_force(self, configuration: Configuration) -> None:
+    def _put_in_force(self, configuration: Configuration, is_quiet: bool) -> None:
         proxy = configuration.settings.proxy
         # Links that are ending still hold the old secrets.
         logs.configure(proxy.log_format, proxy.log_level, configuration.secrets | self._configuration.secrets)
         self._configuration = configuration
         log_warnings(configuration)
-        self._applied(self._apply(configuration.settings))
+        self._applied(self._apply(configuration.settings), is_quiet)
 
     def _refused(self, error: ConfigurationError) -> None:
         self._metrics.config_reloads.labels("invalid").inc()
@@ -124,12 +127,13 @@ class Reloading:
         since = self._clock() if self.refused is None else self.refused.since
         self.refused = RefusedReload(since, tuple(error.problems))
 
-    def _applied(self, difference: Difference) -> None:
+    def _applied(self, difference: Difference, is_quiet: bool) -> None:
         self._metrics.config_reloads.labels("applied").inc()
         if difference.applies:
             self._metrics.config_generation.inc()
         self._succeeded()
-        log_difference(difference)
+        if difference or not is_quiet:
+            log_difference(difference)
 
     def _succeeded(self) -> None:
         self.refused = None

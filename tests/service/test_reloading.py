@@ -204,6 +204,24 @@ def test_a_file_is_left_alone_while_it_is_written() -> None:
     assert not is_settled(half, half, read_at=half)
 
 
+async def test_of_a_reload_that_was_asked_for_quietly_nothing_is_logged_where_it_changes_nothing(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with watched(config) as it:
+        assert it.reloading is not None
+        it.reloading.ask(quietly=True)
+        await it.until(lambda: it.readings == 1)
+        it.reloading.ask()
+        await it.until(lambda: it.readings == 2)
+        it.reloading.ask(quietly=True)
+        it.write(text("a", "b"))
+        await it.until(lambda: it.names == ["a", "b"])
+    said = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert said[0] == "configuration reloaded: nothing changed"
+    assert "upstream added" in said[1:]
+    assert "configuration reloaded: nothing changed" not in said[1:]
+
+
 async def test_with_watching_off_a_wish_alone_counts(config: Path) -> None:
     async with watched(config) as it:
         assert it.reloading is not None
