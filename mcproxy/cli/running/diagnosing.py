@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +19,13 @@ from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.service import state
-from mcproxy.settings import Settings, UpstreamSettings
+from mcproxy.settings import UpstreamSettings
 
 FEW_FILES: Final = 4096
 """Open files below which a busy gateway may run out: each client takes one."""
+
+
+_CORRECT: Final = "correct the file, or give this shell the variables that the gateway has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +39,15 @@ class Diagnosis:
 
 def doctor(path: Path, *, as_json: bool) -> int:
     """Prints each diagnosis; FAILED where there is one, INPUT where the configuration is not valid."""
+    configuration: Configuration | None = None
     try:
         configuration = load_configuration(path)
+        diagnoses = [*_of_configuration(configuration)]
     except ConfigurationError as error:
-        diagnoses = [Diagnosis("configuration", str(problem), "correct the file") for problem in error.problems]
-        code = ExitCode.INPUT
-    else:
-        diagnoses = [*_of_configuration(configuration), *_of_machine(), *_of_gateway(configuration)]
-        code = ExitCode.FAILED if diagnoses else ExitCode.OK
+        diagnoses = [Diagnosis("configuration", str(problem), _CORRECT) for problem in error.problems]
+    diagnoses += [*_of_machine(), *_of_gateway(path, configuration)]
+    failed = ExitCode.FAILED if diagnoses else ExitCode.OK
+    code = failed if configuration is not None else ExitCode.INPUT
     if as_json:
         print_json([{"where": f.where, "sentence": f.sentence, "remedy": f.remedy} for f in diagnoses])
     else:
@@ -75,13 +79,14 @@ def _of_machine() -> Iterator[Diagnosis]:
         yield Diagnosis("machine", f"{folder} cannot be written", f"chown it to the user that runs mcproxy: {folder}")
 
 
-def _of_gateway(configuration: Configuration) -> Iterator[Diagnosis]:
+def _of_gateway(path: Path, configuration: Configuration | None) -> Iterator[Diagnosis]:
+    """What the gateway that runs says, whether or not this shell can read its configuration."""
     try:
-        gateway = RunningGateway(configuration.path)
+        gateway = RunningGateway(path)
         found = gateway.get("/status")
     except (NotRunning, RefusedByGateway) as error:
         print_err(str(error))
-        for problem in obstacles(configuration):
+        for problem in obstacles(configuration) if configuration is not None else ():
             yield Diagnosis("machine", str(problem))
         return
     if gateway.others:
@@ -98,8 +103,14 @@ def _of_gateway(configuration: Configuration) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 f"server {upstream['name']}",
                 upstream["error"] or upstream["state"],
-                _masked(_remedy(configuration.settings, upstream), configuration.secrets),
+                _remedy_here(upstream, configuration),
             )
+
+
+def _remedy_here(upstream: dict[str, Any], configuration: Configuration | None) -> str:
+    if configuration is None:
+        return _remedy((), upstream)
+    return _masked(_remedy(configuration.settings.upstreams, upstream), configuration.secrets)
 
 
 def _masked(text: str, secrets: Collection[str]) -> str:
@@ -108,10 +119,10 @@ def _masked(text: str, secrets: Collection[str]) -> str:
     return text
 
 
-def _remedy(settings: Settings, upstream: dict[str, Any]) -> str:
+def _remedy(specs: Sequence[UpstreamSettings], upstream: dict[str, Any]) -> str:
     """The first thing to do about an upstream that is not connected, by the kind of its failure."""
     name = shlex.quote(upstream["name"])
-    spec = next((spec for spec in settings.upstreams if spec.name == upstream["name"]), None)
+    spec = next((spec for spec in specs if spec.name == upstream["name"]), None)
     match upstream["failure"]:
         case "login":
             return f"log in: mcproxy login {name}"

@@ -121,6 +121,20 @@ async def test_a_server_in_trouble_comes_first_with_its_reason_and_doctor_says_w
         assert (await mcproxy(tmp_path, "retry", "dying")).returncode == 0
 
 
+async def test_doctor_asks_the_gateway_though_this_shell_lacks_the_variables_that_it_has(tmp_path: Path) -> None:
+    settings, file = configuration({"odd": ODD, "dying": DYING}), tmp_path / "mcproxy.json"
+    async with gateway(tmp_path, {**settings, "mcpServers": {"odd": ODD}}) as running:
+        file.write_text(json.dumps(settings))
+        with anyio.fail_after(GUARD):
+            await running.log.says(lambda entry: entry.get("event") == "upstream unavailable")
+        file.write_text(json.dumps({**settings, "mcpServers": {"web": {"url": "${ONLY_THE_SERVICE_HAS_IT}"}}}))
+        with anyio.fail_after(GUARD):
+            while "\nserver dying: " not in (told := await mcproxy(tmp_path, "doctor")).stdout:
+                pass
+    assert told.returncode == 2
+    assert "ONLY_THE_SERVICE_HAS_IT is not set" in told.stdout
+
+
 async def test_a_refused_reload_and_its_reasons_are_in_the_status_until_one_is_applied(tmp_path: Path) -> None:
     settings = configuration({})
     file = tmp_path / "mcproxy.json"
