@@ -58,6 +58,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings import Content, KeptResultLimits
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.telemetry.logs import redacting
+from mcproxy.upstream.oauth.challenge import MAX_HEADER, bearer_challenge
 from mcproxy.upstream.redaction import Redaction
 from tests.catalog.whole import name_table
 from tests.fakes.upstream import settings_of
@@ -308,6 +309,12 @@ def _fed_in_pieces(data: bytes) -> None:
     decoder = EventDecoder(1 << 30)
     for at in range(0, len(data), 64):
         decoder.feed(data[at : at + 64])
+
+
+@pytest.mark.parametrize("pump", ['a="b" ', "a,", 'x="\\', "Bearer ", "= ", "a=b,", "Bearer a"])
+def test_r78_a_challenge_takes_no_longer_to_read_than_it_is_long(pump: str) -> None:
+    small, large = ((pump * MAX_HEADER)[:size] for size in (MAX_HEADER // 8, MAX_HEADER))
+    assert grows_gently(bearer_challenge, small, large)
 
 
 @pytest.mark.parametrize("reader", READ)

@@ -108,8 +108,8 @@ async def test_r13_a_dying_child_fails_its_call_with_its_stderr_and_is_started_a
         with anyio.fail_after(GUARD):
             error = (await client.call("die"))["error"]
             told = error["message"] + str(error.get("data"))
-            assert "odd" in told
-            assert "7" in told
+            assert "upstream 'odd'" in told
+            assert "status 7" in told
             assert "the last words" in told
             assert (await client.call("fail"))["result"]["isError"] is True
 

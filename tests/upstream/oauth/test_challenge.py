@@ -43,8 +43,3 @@ def test_the_first_bearer_challenge_is_read_whatever_stands_around_it(
 def test_no_header_makes_it_fail(header: str) -> None:
     bearer_challenge(header)
     bearer_challenge(f"Bearer {header}")
-
-
-def test_a_long_header_is_read_in_linear_time_or_not_at_all() -> None:
-    for piece in ('a="b" ', "a,", 'x="\\', "Bearer ", "= "):
-        bearer_challenge((piece * MAX_HEADER)[:MAX_HEADER])
