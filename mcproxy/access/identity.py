@@ -22,12 +22,12 @@ from mcproxy.access.oauth.fetching import Fetch, fetch
 from mcproxy.access.oauth.issuers import KeysUnavailable
 from mcproxy.access.oauth.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.access.refusals import RefusalReason, Refusals
-from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.call.identity import ANONYMOUS, Principal, may_name_principal
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Authentication, Certificates, Forwarded
 
-MAX_NAME: Final = 256
 MAX_ROLES: Final = 100
+"""Roles that a proxy in front may name for one caller; the others are left out."""
 
 _IPV6_CALLER: Final = 64
 """Bits of an IPv6 address that identify one caller, which chooses the others itself (RFC 4291, section 2.5.1)."""
@@ -250,7 +250,7 @@ def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
     match presented.header(settings.user_header):
         case []:
             return None
-        case [name] if _is_name(name):
+        case [name] if may_name_principal(name):
             roles = _listed(presented.header(settings.roles_header)) if settings.roles_header else ()
             return _principal(settings.prefix + name, {*roles, *settings.roles})
         case _:
@@ -279,7 +279,7 @@ def _certified(presented: Presented, settings: Certificates) -> Principal | None
     match [name for kind, name in presented.certificate() if kind == settings.name]:
         case []:
             return None
-        case [name] if _is_name(name):
+        case [name] if may_name_principal(name):
             return _principal(settings.prefix + name, settings.roles)
         case _:
             sentence = f"the certificate names no caller, or several ({settings.name})"
@@ -290,7 +290,3 @@ def _principal(name: str, roles: Collection[str]) -> Principal:
     if name == RESERVED:
         raise NotIdentified(Fault.INVALID, "this is a reserved name", RefusalReason.NAME)
     return Principal(name, frozenset(roles))
-
-
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= MAX_NAME and name.isprintable()

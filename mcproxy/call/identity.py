@@ -13,7 +13,15 @@ from msgspec import Raw
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.settings import UpstreamSettings as Spec
 
+MAX_PRINCIPAL_NAME: Final = 256
+"""Characters of a principal's name, without the prefix that settings give it."""
+
 _ANONYMOUS: Final = "anonymous"
+
+
+def may_name_principal(name: str) -> bool:
+    """Whether a caller may have the name that its credentials say: logs and audit records show it as it is."""
+    return 0 < len(name) <= MAX_PRINCIPAL_NAME and name.isprintable()
 
 
 @dataclass(frozen=True, slots=True)

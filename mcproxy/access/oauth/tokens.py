@@ -17,14 +17,13 @@ from cachetools import LRUCache
 from mcproxy.access.oauth.fetching import Fetch
 from mcproxy.access.oauth.issuers import KeySet, SigningKeys
 from mcproxy.access.refusals import RefusalReason
-from mcproxy.call.identity import Principal
+from mcproxy.call.identity import Principal, may_name_principal
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
 
 if TYPE_CHECKING:
     from jwt.algorithms import AllowedPublicKeys
 
-MAX_NAME: Final = 256
 MAX_CANDIDATES: Final = 8
 """Keys that are tried on a token without a `kid`."""
 
@@ -167,7 +166,7 @@ class Tokens:
         if claims.get("iss") != issuer.issuer:
             raise InvalidToken("the token is of another issuer than it seems", RefusalReason.UNTRUSTED_ISSUER)
         name = _claim(claims, issuer.name_claim)
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        if not isinstance(name, str) or not may_name_principal(name):
             sentence = f"the token names no caller: its claim {issuer.name_claim} (name_claim) is missing, or no name"
             raise InvalidToken(sentence, RefusalReason.NAME)
         full = issuer.prefix + name
