@@ -32,8 +32,10 @@ from mcproxy.upstream.oauth.logins import FindLogins
 REOPEN_AFTER: Final = 120.0
 """Seconds in which no second browser window is opened for the same login."""
 MAX_OPENED: Final = 100
+"""Logins whose windows are remembered for that."""
 LOOPBACK: Final = "127.0.0.1"
 FINAL_FLUSH: Final = 0.5
+"""Seconds for browsers to read the last page."""
 _BOUNDS: Final = http.Bounds(max_body=64 * 1024, idle=60, write_timeout=30, connections=100, head_timeout=30)
 
 

@@ -50,13 +50,17 @@ AUTHENTICATION: Final = frozenset({401, 403})
 TRANSIENT: Final = frozenset({408, 425, 429})
 """Statuses that refuse a request for now: the same request may succeed later."""
 PREFIX_BYTES: Final = 16 * 1024
+"""Bytes that are read of the body of an error."""
 QUOTED_CHARS: Final = 300
+"""Characters of it that our own error quotes."""
 ELSEWHERE: Final = frozenset({404, 405, 501})
 """Statuses of a web server that has something else at a URL, or nothing."""
 _TAG: Final = re.compile(r"<(?:style|script)\b[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
 """A tag of HTML, with what no person reads behind it."""
 PREFIX_TIMEOUT: Final = 5.0
+"""Seconds in which these bytes must come."""
 MAX_REDIRECTS: Final = 3
+"""How many redirects one request follows."""
 AUTHORIZATIONS: Final = 3
 """How often a request is sent at most: without a credential, with one, and with its successor."""
 MAX_KEPT_HEADS: Final = 256
@@ -116,6 +120,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def reason(self) -> str:
+        """The words behind the status code (RFC 9112, section 4); often none."""
         return self.body.head.reason
 
     @property

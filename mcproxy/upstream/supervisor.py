@@ -72,6 +72,7 @@ class ConnectionSlots:
         self._taken += 1
 
     def give_back(self) -> None:
+        """Counts one less: the link has ended."""
         self._taken -= 1
 
 

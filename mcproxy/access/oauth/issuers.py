@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAX_KEYS: Final = 100
+"""Keys that are taken of an issuer's set."""
 RSA_BITS: Final = range(2048, 8192 + 1)
 """Bounds of an RSA key. RFC 7518, section 3.3: at least 2048; and no key that takes long to verify with."""
 

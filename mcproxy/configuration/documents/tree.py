@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from mcproxy.configuration.problems import START, ConfigurationError, Path, Place, Problem
 
 MAX_VALUES: Final = 500_000
+"""Values in one file, those that anchors repeat counted each time."""
 MAX_DEPTH: Final = 64
+"""Keys and indexes on the way to a value."""
 
 DocumentScalar = str | int | float | bool | None
 

@@ -26,6 +26,7 @@ MAX_FILES: Final = 50_000
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Bytes of all files together, unpacked."""
 MAX_MANIFEST: Final = 1024 * 1024
+"""Bytes of a bundle's manifest."""
 SUFFIXES: Final = (".mcpb", ".dxt")
 
 _USER_CONFIG: Final = re.compile(r"\$\{user_config\.([\w-]+)\}")

@@ -76,6 +76,7 @@ OWN_CALL: Final = "this call is your own: another operator has to decide"
 VOID: Final = "this call is void and will not run: what it is about changed, as by a reload; its caller may call again"
 """Tells an operator why the decision comes too late."""
 MAX_VOIDED: Final = 256
+"""Approvals that are remembered as void, so that an operator is told why the decision comes too late."""
 
 MakeLink = Callable[[str], str | None]
 """The link by which an approval is decided, by its id; None where operators have no listener."""

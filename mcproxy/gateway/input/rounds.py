@@ -21,7 +21,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Params, pa
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 0.25
-"""Seconds before a call that needs no input is sent again; each pause is twice the last, up to this.
+"""Seconds before a call that needs no input is sent again: from FIRST_PAUSE, each pause is twice the last, up to this.
 
 An upstream sheds load by such a result (mrtr).
 """

@@ -63,7 +63,7 @@ log = structlog.get_logger()
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 1.0
-"""Seconds at most between two fetches of a list whose upstream keeps announcing changes."""
+"""Seconds between two fetches of a list whose upstream keeps announcing changes: from FIRST_PAUSE up to this."""
 
 SOONEST_AGAIN: Final = 1.0
 """Seconds for which a list is served without another fetch, however short its TTL."""

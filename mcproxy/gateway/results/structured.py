@@ -37,6 +37,7 @@ STEP: Final = 4 * 1024 * 1024
 _VALUE_COST: Final = 1000
 """Bytes that take as long to read as one value takes to examine, with the object or array around it."""
 _CONTAINER_COST: Final = 10_000
+"""Likewise, for an object or array as a whole."""
 _PASSING: Final = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "type"}
 )

@@ -19,6 +19,7 @@ DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 INTERVAL: Final = 5.0
 """Seconds between two requests if the server names none, and the increment of `slow_down` (section 3.5)."""
 MAX_INTERVAL: Final = 60.0
+"""Seconds between two questions at most, whatever the authorization server asks for."""
 MAX_LIFE: Final = 1800.0
 """The most seconds that the gateway waits for a code, even if the server grants more."""
 

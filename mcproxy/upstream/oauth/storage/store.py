@@ -30,7 +30,7 @@ PURPOSE: Final = "oauth grants"
 
 FIRST_RETRY: Final = 5.0
 LONGEST_RETRY: Final = 300.0
-"""Seconds at most until a failed write is repeated; each failure doubles the time."""
+"""Seconds until a failed write is repeated: from FIRST_RETRY, each failure doubles the time, up to this."""
 
 T = TypeVar("T")
 
