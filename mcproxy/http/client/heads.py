@@ -66,7 +66,9 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
     read: dict[str, str] = {}
     cookies: list[str] = []
     for name, value in fields:
-        key, text = _KNOWN.get(name) or name.decode("utf-8", "replace").lower(), value.decode("utf-8", "replace")
+        key = _KNOWN.get(name) or name.decode("utf-8", "replace").lower()
+        # RFC 9110, section 5.5: white space behind a value is no part of it; the parser takes off what is before.
+        text = value.rstrip(b" \t").decode("utf-8", "replace")
         read.setdefault(key, text)
         if key == "set-cookie":
             cookies.append(text)

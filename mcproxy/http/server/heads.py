@@ -115,10 +115,18 @@ class Headers(dict[str, str]):
 def read_fields(lines: list[tuple[bytes, bytes]]) -> Headers:
     """Header fields from a parser's lines. Never fails: bytes that are no UTF-8 become surrogates (PEP 383)."""
     known = _KNOWN
-    read = {known.get(name) or _text(name).lower(): value.decode("utf-8", "surrogateescape") for name, value in lines}
+    read = {known.get(name) or _text(name).lower(): _value(value) for name, value in lines}
     if len(read) == len(lines):
         return Headers(read)
-    return Headers.of((_text(name), _text(value)) for name, value in lines)
+    return Headers.of((_text(name), _value(value)) for name, value in lines)
+
+
+def _value(data: bytes) -> str:
+    """The value of a field without the white space behind it, which is no part of it (RFC 9110, section 5.5).
+
+    The parser takes off what is before it.
+    """
+    return data.rstrip(b" \t").decode("utf-8", "surrogateescape")
 
 
 def _text(data: bytes) -> str:

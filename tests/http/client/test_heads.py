@@ -93,6 +93,12 @@ def test_a_server_says_for_how_long_it_keeps_a_connection(said: bytes, kept_for:
     assert read_head(200, b"OK", [(b"Keep-Alive", said)]).kept_for == kept_for
 
 
+def test_white_space_behind_a_value_is_no_part_of_it() -> None:
+    head = read_head(200, b"OK", [(b"Mcp-Session-Id", b"a b \t"), (b"Set-Cookie", b"c=d ")])
+    assert head.fields["mcp-session-id"] == "a b"
+    assert head.cookies == ("c=d",)
+
+
 def test_an_answer_that_differs_in_its_length_and_its_body_alone_is_recognised() -> None:
     assert recognised_after(answered(b"hello"), answered(b"hello, world"))
 

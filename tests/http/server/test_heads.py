@@ -179,6 +179,21 @@ def test_what_is_not_plainly_a_head_of_the_lines_that_were_read_is_not_remembere
 
 
 @pytest.mark.anyio
+async def test_white_space_around_a_value_is_no_part_of_it() -> None:
+    heard: list[http.Headers] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request.fields)
+        return await echo(request)
+
+    async with visiting(handler) as visitor:
+        for more in (b"", b"X-Two: d \r\n"):
+            await visitor.ask(b"GET /x HTTP/1.1\r\nHost: \t here \t\r\nX-One:a b\t \r\nX-Two: c \r\n" + more + b"\r\n")
+    assert [(fields["host"], fields["x-one"]) for fields in heard] == [("here", "a b")] * 2
+    assert [fields.joined("x-two") for fields in heard] == ["c", "c, d"]
+
+
+@pytest.mark.anyio
 async def test_requests_with_the_same_head_are_told_apart_by_their_bodies_and_bring_the_same_fields() -> None:
     heard: list[http.Request] = []
 
