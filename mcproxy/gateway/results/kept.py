@@ -91,9 +91,12 @@ class KeptResults:
         assert call.row.subject_key is not None
         uri = parse_text(call.params[call.row.subject_key]) or ""
         found = _URI.fullmatch(uri)
-        kept = None if found is None else self._opened(call.caller, found["token"])
-        if found is None or kept is None:
-            code = INVALID_PARAMS if call.caller.version in STATELESS_VERSIONS else RESOURCE_NOT_FOUND
+        code = INVALID_PARAMS if call.caller.version in STATELESS_VERSIONS else RESOURCE_NOT_FOUND
+        if found is None:
+            sentence = f"Resource not found: a result's URI is {SCHEME}:ID, or {SCHEME}:ID/START-END for bytes of it"
+            raise McpError(code, sentence, {"uri": uri})
+        kept = self._opened(call.caller, found["token"])
+        if kept is None:
             sentence = "Resource not found: this result is no longer kept, or is another caller's: call the tool again"
             raise McpError(code, sentence, {"uri": uri})
         data = kept.data

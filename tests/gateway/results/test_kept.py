@@ -86,6 +86,13 @@ def test_a_uri_that_was_made_up_names_nothing_and_the_error_is_that_of_the_era(u
     assert codes == [INVALID_PARAMS, RESOURCE_NOT_FOUND]
 
 
+@pytest.mark.parametrize("part", ["/1", "/b-c", "/-5", "/0-5/6"])
+def test_of_a_part_that_is_malformed_a_caller_is_told_what_one_is(part: str) -> None:
+    it = Rig()
+    with pytest.raises(McpError, match="ID/START-END for bytes of it"):
+        it.kept.read(reading(ALICE, it.keep(ALICE, 10) + part))
+
+
 def test_other_uris_and_other_methods_are_none_of_its_own() -> None:
     it = Rig()
     assert not it.kept.names(reading(ALICE, "file:///mcproxy-result:x"))
