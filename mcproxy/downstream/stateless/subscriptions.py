@@ -144,9 +144,11 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
 
 def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
     """The filter of a request. Raises McpError where it is malformed, or names more than a session may watch."""
+    if "notifications" not in params:
+        raise McpError(INVALID_PARAMS, '"notifications" is missing: an object that names the changes to be told of')
     most_uris, most_tasks = limits.max_subscriptions_per_session, limits.max_tasks_per_session
     try:
-        members = nonnull(parse_object(params.get("notifications", b"")))
+        members = nonnull(parse_object(params["notifications"]))
         _check_entries(members, LISTEN_URIS, most_uris, "max_subscriptions_per_session")
         _check_entries(members, LISTEN_TASKS, most_tasks, "max_tasks_per_session")
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))

@@ -208,6 +208,11 @@ async def test_tasks_are_named_by_those_alone_who_declare_them_and_not_without_b
         read_filter({"notifications": raw({"taskIds": [1]})}, LimitSettings())
 
 
+def test_a_request_that_names_no_changes_at_all_is_told_what_it_lacks() -> None:
+    with pytest.raises(McpError, match='"notifications" is missing'):
+        read_filter({}, LimitSettings())
+
+
 async def test_r23_a_storm_of_changes_is_told_once() -> None:
     with anyio.fail_after(GUARD):
         async with (
