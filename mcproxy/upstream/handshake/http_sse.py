@@ -20,17 +20,19 @@ from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.bodies import has_answer, messages
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
-from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
-from mcproxy.upstream.requester import (
+from mcproxy.upstream.http.requester import (
+    Requester,
+    connection_pool,
+)
+from mcproxy.upstream.http.responses import (
     EVENTS,
     JSON,
     IncomingEvents,
-    Requester,
     UpstreamResponse,
-    connection_pool,
     read_body,
     read_prefix,
 )
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
 
 
 @asynccontextmanager

@@ -36,22 +36,24 @@ from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.bodies import has_answer, messages
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
-from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
-from mcproxy.upstream.requester import (
+from mcproxy.upstream.http.requester import (
+    ExtraHeaders,
+    Requester,
+    connection_pool,
+)
+from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
     EVENTS,
     JSON,
     TRANSIENT,
-    ExtraHeaders,
     IncomingEvents,
-    Requester,
-    connection_pool,
     quotable,
     read_body,
     read_prefix,
     refuses_version,
 )
-from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
+from mcproxy.upstream.http.responses import UpstreamResponse as HttpResponse
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
 
 SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"

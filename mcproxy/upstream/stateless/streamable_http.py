@@ -37,22 +37,24 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
 from mcproxy.protocol.sse import EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
-from mcproxy.upstream.requester import (
+from mcproxy.upstream.http.requester import (
+    ExtraHeaders,
+    Requester,
+    connection_pool,
+)
+from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
     EVENTS,
     JSON,
     TRANSIENT,
-    ExtraHeaders,
     IncomingEvents,
-    Requester,
-    connection_pool,
     quotable,
     read_body,
     read_prefix,
     refuses_version,
 )
-from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
+from mcproxy.upstream.http.responses import UpstreamResponse as HttpResponse
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern, wants_handshake
