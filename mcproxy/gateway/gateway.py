@@ -113,7 +113,7 @@ class Gateway:
         self._catalogue = catalogue = Catalogue(rules_of(settings))
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
-        self._listeners = listeners = Listeners(catalogue, metrics)
+        self._listeners = listeners = Listeners(catalogue, metrics, sleep)
         self._cache = ReadCache(settings, self._wrapped(settings, upstreams), metrics, annotated_in(catalogue), now)
         self._upstreams = self._cache.upstreams
         self._fetcher = ListFetcher(catalogue, self._upstreams, timeouts, listeners, settings, metrics, sleep, now)
@@ -382,7 +382,7 @@ class Gateway:
     def _answers(self, settings: Settings) -> dict[str, Handler]:
         """The methods that the gateway itself answers, with their handlers."""
         proxy = settings.proxy
-        lists = Lists(self._catalogue, self._fetcher, proxy, self._sealer, self._id, self._now)
+        lists = Lists(self._catalogue, self._fetcher, self._listeners, proxy, self._sealer, self._id, self._now)
         tasks = TaskLists(
             self._catalogue,
             self._task_ids,

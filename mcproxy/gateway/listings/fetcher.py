@@ -147,7 +147,8 @@ class ListFetcher(Component):
             case Connected(identity=identity):
                 self._expiries.forget(link)
                 self._unannounced.pop(link, None)
-                with self._listeners.telling_list_changes(link.upstream):
+                is_new = self._catalogue.known.identity(link) is None
+                with self._listeners.telling_list_changes(link.upstream, is_new=is_new):
                     self._catalogue.known.connect(link, identity)
                 if not self._catalogue.vetted.has_approved_instructions(link):
                     log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
@@ -461,7 +462,7 @@ class ListFetcher(Component):
         await turns.take(self._catalogue.exposures.preparing(key, listing, self._reports.showings(kind)))
         if not lasts():
             return
-        with self._listeners.telling_list_changes(link.upstream):
+        with self._listeners.telling_list_changes(link.upstream, is_new=before is None):
             self._catalogue.known.replace(link, kind, listing)
         self._reports.measure(key, listing)
         self._reports.warn(key)

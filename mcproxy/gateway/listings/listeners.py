@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
 import anyio
@@ -11,6 +12,7 @@ import anyio
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.views.view import View
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
@@ -20,6 +22,11 @@ from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 MOST_COMPARED: Final = 64
 """Pairs of views whose differences are remembered while listeners are told; beyond that it starts anew."""
+
+NEWS_PAUSE: Final = 1.0
+"""Seconds without another new list until listeners are told of those: most clients are just asking for their lists."""
+MOST_PAUSES: Final = 5
+"""Such pauses one after the other, after which they are told all the same."""
 
 
 class _Seen(NamedTuple):
@@ -34,13 +41,18 @@ class Listeners(Component):
 
     heeds = frozenset({ListChanged, ResourceUpdated, TaskChanged, Notice})
 
-    def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
+    def __init__(self, catalogue: Catalogue, metrics: Metrics, sleep: Sleep = anyio.sleep) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
+        self._sleep = sleep
         self._listeners: dict[Listener, None] = {}
         self._behind: dict[Listener, _Seen | None] = {}
         """The view that each listener was last compared with, where it may differ now; None where its view is to be
         made, so that it is at hand when something changes."""
+        self._paused: dict[Listener, _Seen] = {}
+        """The same of those that are not behind, where something became known for the first time."""
+        self._news = 0
+        """How often that happened."""
         self._wakeup = Wakeup()
 
     def __iter__(self) -> Iterator[Listener]:
@@ -57,6 +69,7 @@ class Listeners(Component):
     def leave(self, listener: Listener) -> None:
         self._listeners.pop(listener, None)
         self._behind.pop(listener, None)
+        self._paused.pop(listener, None)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Counts the changes that upstreams announce, and passes on their notices.
@@ -96,22 +109,57 @@ class Listeners(Component):
         self._metrics.notifications.labels(upstream, change_label(change)).inc(told)
 
     @contextmanager
-    def telling_list_changes(self, upstream: str) -> Iterator[None]:
+    def telling_list_changes(self, upstream: str, *, is_new: bool = False) -> Iterator[None]:
         """Has those listeners told whose view differs after the `with` block from what it was before.
 
-        The block must not await. They are told in turns, and once of what changes meanwhile.
+        The block must not await. They are told in turns, and once of what changes meanwhile; after a pause where what
+        changes `is_new`: the upstream, or a list of it, becomes known for the first time.
         """
         for listener in self._listeners:
             if self._behind.get(listener) is None:
-                self._behind[listener] = _Seen(upstream, self._catalogue.view(listener.caller))
+                paused = self._paused.pop(listener, None)
+                seen = paused or _Seen(upstream, self._catalogue.view(listener.caller))
+                if is_new:
+                    self._paused[listener] = seen
+                    self._behind[listener] = None
+                else:
+                    self._behind[listener] = seen
         yield
+        self._news += is_new
         self._wakeup.notify_all()
+
+    def note_fetched(self, listener: Listener, kind: Kind, view: View) -> None:
+        """Takes note that a listener is given the list of `kind` in `view`: it need not be told of what changed before.
+
+        Python's SDK 1 over stdio fails where anything comes while its client is closed, as some do with the answer.
+        """
+        for waiting in (self._behind, self._paused):
+            seen = waiting.get(listener)
+            if seen is not None:
+                lists = {**seen.view.lists, kind: view.lists[kind]}
+                waiting[listener] = seen._replace(view=replace(seen.view, lists=lists))
 
     async def run(self) -> None:
         """Tells listeners of changed lists until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_pauses)
+            while True:
+                await self._tell_all()
+                await self._wakeup.wait()
+
+    async def _end_pauses(self) -> None:
+        """Has listeners told of what is new once nothing else was for a while."""
         while True:
-            await self._tell_all()
-            await self._wakeup.wait()
+            while not self._paused:
+                await self._wakeup.wait()
+            for _ in range(MOST_PAUSES):
+                known = self._news
+                await self._sleep(NEWS_PAUSE)
+                if self._news == known:
+                    break
+            self._behind.update(self._paused)
+            self._paused.clear()
+            self._wakeup.notify_all()
 
     async def _tell_all(self) -> None:
         compare = _comparison()

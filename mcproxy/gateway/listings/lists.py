@@ -18,6 +18,7 @@ from mcproxy.catalog.views.offers import agreed_extensions
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.listings.fetcher import ListFetcher
+from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, first_level, parse_object, parse_text, raw
@@ -37,6 +38,7 @@ class Lists:
         self,
         catalogue: Catalogue,
         fetcher: ListFetcher,
+        listeners: Listeners,
         proxy: Proxy,
         sealer: Sealer,
         gateway_id: str | None,
@@ -44,6 +46,7 @@ class Lists:
     ) -> None:
         self._catalogue = catalogue
         self._fetcher = fetcher
+        self._listeners = listeners
         self._proxy = proxy
         self._sealer = sealer
         self._now = now
@@ -58,6 +61,8 @@ class Lists:
             await self._fetcher.fresh(call.caller, kind, self._proxy.list_wait)
         view, size = self._catalogue.view(call.caller), self._proxy.naming.page_size
         entries = view.lists[kind]
+        if cursor is None and call.listener is not None:
+            self._listeners.note_fetched(call.listener, kind, view)
         start = 0 if cursor is None else self._start(kind, call.caller, cursor, entries)
         end = start + size
         result = {"resultType": _COMPLETE, kind.member: view.page(kind, start, size), **self._hints(call.caller, kind)}

@@ -14,13 +14,13 @@ from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.upstreams import Retired
 from mcproxy.catalog.views.view import View
 from mcproxy.gateway.listings.keys import LinkKey
-from mcproxy.gateway.listings.listeners import MOST_COMPARED, Listeners
+from mcproxy.gateway.listings.listeners import MOST_COMPARED, MOST_PAUSES, NEWS_PAUSE, Listeners
 from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_MESSAGE, Kind
 from mcproxy.telemetry.metrics import Metrics
 from tests.catalog.views.samples import listing
-from tests.fakes.upstream import FakeListener, FakeUpstream, house, quiet, settings_of, tool
+from tests.fakes.upstream import FakeListener, FakeUpstream, Sleeper, house, quiet, settings_of, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -129,11 +129,76 @@ async def test_r52_a_change_that_is_told_after_its_upstream_went_brings_no_serie
         assert "a" not in {sample.labels.get("upstream") for family in families for sample in family.samples}
 
 
+async def test_r19_what_is_known_for_the_first_time_is_told_once_nothing_new_came_for_a_while() -> None:
+    async with house(offering("a"), offering("b")) as h:
+        listener = h.listener()
+        for name in ("a", "b"):
+            h[name].connect()
+            await quiet()
+        for _ in range(2):
+            assert listener.changes == []
+            h.sleeper.wake()
+            await quiet()
+        assert listener.changes == [ListChanged(Kind.TOOLS)]
+        assert h.sleeper.asked == [NEWS_PAUSE] * 2
+
+
+async def test_r19_what_is_known_for_the_first_time_is_told_in_the_end_though_new_lists_keep_coming() -> None:
+    upstreams = [offering(f"u{number}") for number in range(MOST_PAUSES)]
+    async with house(*upstreams) as h:
+        listener = h.listener()
+        for upstream in upstreams:
+            assert listener.changes == []
+            upstream.connect()
+            await quiet()
+            h.sleeper.wake()
+            await quiet()
+        assert listener.changes == [ListChanged(Kind.TOOLS)]
+
+
+async def test_r19_another_change_is_told_at_once_with_what_is_new() -> None:
+    async with house(offering("a"), offering("b")) as h:
+        h["a"].connect()
+        await quiet()
+        listener = h.listener()
+        h["b"].connect()
+        await quiet()
+        h["a"].list_changed(Kind.TOOLS, [tool("y")])
+        await listener.hears(ListChanged(Kind.TOOLS))
+        h.sleeper.wake()
+        await quiet()
+        assert listener.changes == [ListChanged(Kind.TOOLS)]
+
+
+async def test_r19_a_list_that_a_listener_was_given_is_not_told_as_changed_before() -> None:
+    up = FakeUpstream("a", tools={}, prompts={})
+    up.lists |= {Kind.TOOLS: [tool("x")], Kind.PROMPTS: [{"name": "p"}]}
+    async with house(up) as h:
+        listener = h.listener()
+        up.connect()
+        assert await h.listed(Kind.TOOLS, listener=listener) == ["a__x"]
+        for _ in range(2):
+            await quiet()
+            assert listener.changes == []
+            h.sleeper.wake()
+        await listener.hears(ListChanged(Kind.PROMPTS))
+        assert listener.changes == [ListChanged(Kind.PROMPTS)]
+
+
+async def test_r19_a_list_that_changes_after_a_listener_was_given_it_is_told_as_changed() -> None:
+    async with house(offering("a")) as h:
+        listener = h.listener()
+        h["a"].connect()
+        await h.listed(Kind.TOOLS, listener=listener)
+        h["a"].list_changed(Kind.TOOLS, [tool("y")])
+        await listener.hears(ListChanged(Kind.TOOLS))
+
+
 @asynccontextmanager
 async def hearing(count: int) -> AsyncIterator[Callable[[str], None]]:
     """So many listeners at an upstream; the function lists another tool there."""
     catalogue = Catalogue(rules_of(settings_of({"up": {}})))
-    listeners = Listeners(catalogue, Metrics())
+    listeners = Listeners(catalogue, Metrics(), Sleeper())
 
     def change(name: str) -> None:
         with listeners.telling_list_changes("up"):
