@@ -187,6 +187,13 @@ async def test_r56_a_session_goes_on_while_each_replica_is_restarted(front: Fron
             assert await echoes(client)
 
 
+async def test_r51_nginx_lets_who_watches_from_its_own_machine_ask_whether_the_gateway_is_ready(tmp_path: Path) -> None:
+    async with behind(nginx, tmp_path) as url, aiohttp.ClientSession() as http:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            async with http.get(url.removesuffix("/mcp") + path, ssl=False) as response:
+                assert (path, response.status) == (path, 200)
+
+
 async def test_r51_caddy_shows_no_client_what_is_for_operators(tmp_path: Path) -> None:
     async with behind(caddy, tmp_path) as url, aiohttp.ClientSession() as http:
         for path, status in {"/healthz": 200, "/metrics": 404, "/readyz": 404}.items():
