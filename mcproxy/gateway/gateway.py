@@ -41,7 +41,7 @@ from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
 from mcproxy.gateway.pin_checks import PinChecks, VettedUpstream
-from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
+from mcproxy.gateway.pipeline import Traces, accounted, build, limited, traced
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
@@ -365,11 +365,15 @@ class Gateway:
         router = Router(self._catalogue, self._resolver, answers, self._tasks, self._exchange)
         return build(
             router,
-            metrics=self._metrics,
-            label=self._resolver.label,
             unwrapped=indirect.unwrapped,
             traced=traced(self._traces, self._resolver.label),
-            audited=audited(self.audit, self._unrestricted_subject_of.judged, self._sealer.digest),
+            accounted=accounted(
+                self._metrics,
+                self._resolver.label,
+                self.audit,
+                self._unrestricted_subject_of.judged,
+                self._sealer.digest,
+            ),
             limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
             bridged=self._bridge.bridged,
             checked=indirect.checked,

@@ -16,7 +16,18 @@ import structlog
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.audit.records import Digests, End, recorded, trace_id
 from mcproxy.access.limits import Exceeded, Limits
-from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, LoginRequired, Outcome, Stage
+from mcproxy.call.calls import (
+    Call,
+    CallSubject,
+    Complete,
+    Failed,
+    Handler,
+    InputRequired,
+    Label,
+    LoginRequired,
+    Outcome,
+    Stage,
+)
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
@@ -50,11 +61,9 @@ class Traces(Protocol):
 def build(
     route: Handler,
     *,
-    metrics: Metrics,
-    label: Label,
     unwrapped: Stage,
     traced: Stage,
-    audited: Stage,
+    accounted: Stage,
     limited: Stage,
     bridged: Stage,
     checked: Stage,
@@ -64,7 +73,7 @@ def build(
     hooked_after: Stage,
 ) -> Handler:
     """The whole pipeline, outermost stage first."""
-    around = [unwrapped, traced, attributed, counted(metrics, label), audited, contained]
+    around = [unwrapped, traced, attributed, accounted, contained]
     stages = [*around, limited, bridged, checked, hooked_before, approved, limited_results, hooked_after]
     return stack(stages, route)
 
@@ -101,59 +110,52 @@ def _facts(call: Call) -> dict[str, object]:
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.perf_counter) -> Stage:
-    """Counts calls by outcome, and times them."""
+def accounted(
+    metrics: Metrics,
+    label: Label,
+    audit: AuditLog,
+    judged_subject: CallSubjects,
+    digest: Digest,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Stage:
+    """Counts calls by outcome, times them, and writes each to the audit log, with its outcome or without one.
 
-    calls = metrics.calls
+    One stage for metrics and audit, so that each call is timed and measured once, and both say the same of it.
+    """
+
+    calls, is_audited, digests = metrics.calls, audit.on, Digests(digest)
 
     def stage(handler: Handler) -> Handler:
-        async def counting(call: Call) -> Outcome:
-            began, outcome_label = clock(), _CANCELLED
+        async def accounting(call: Call) -> Outcome:
+            began = clock()
+            seen: CallSubject | None = None  # until the audit waits for the call's record
             outcome: Outcome | None = None
             calls.running += 1
             try:
+                if is_audited:
+                    at, subject = audit.clock(), judged_subject(call)
+                    if not audit.begins():
+                        await audit.wait()
+                    seen = subject
                 outcome = await handler(call)
-                outcome_label = _label_of(outcome)
-                return outcome
+            except McpError as refusal:  # of the audit: `contained` lets no other pass
+                outcome = Failed(refusal.error(), Party.GATEWAY, refusal.reason)
             finally:
                 calls.running -= 1
-                upstream, subject = label(call)
                 row, notes, seconds = call.row, call.notes, clock() - began
-                account = calls.account(upstream, row.name if row.known else UNKNOWN, subject)
+                outcome_label = _CANCELLED if outcome is None else _label_of(outcome)
+                size = size_of(outcome.result) if row.may_fail and type(outcome) is Complete else None
+                upstream, name = label(call)
+                account = calls.account(upstream, row.name if row.known else UNKNOWN, name)
                 elsewhere = notes.upstream_seconds
                 own = seconds - elsewhere if elsewhere and not notes.asked else None
-                size = size_of(outcome.result) if row.may_fail and type(outcome) is Complete else None
                 account.count(outcome_label, seconds, own, notes.trace, size)
+                if seen is not None:
+                    end = End(at, seconds, outcome_label, outcome, size)
+                    audit.end(recorded(call, seen, end, audit.arguments, digests))
+            return outcome
 
-        return counting
-
-    return stage
-
-
-def audited(
-    audit: AuditLog, judged_subject: CallSubjects, digest: Digest, clock: Callable[[], float] = time.perf_counter
-) -> Stage:
-    """Writes every call to the audit log, with its outcome or without one."""
-    digests = Digests(digest)
-
-    def stage(handler: Handler) -> Handler:
-        async def auditing(call: Call) -> Outcome:
-            seen, at, began = judged_subject(call), audit.clock(), clock()
-            if not audit.begins():
-                try:
-                    await audit.wait()
-                except McpError as refusal:
-                    return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
-            outcome: Outcome | None = None
-            try:
-                outcome = await handler(call)
-                return outcome
-            finally:
-                label = _CANCELLED if outcome is None else _label_of(outcome)
-                end = End(at, clock() - began, label, outcome)
-                audit.end(recorded(call, seen, end, audit.arguments, digests))
-
-        return auditing if audit.on else handler
+        return accounting
 
     return stage
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -14,7 +16,7 @@ from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, InputRequired, Notes, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
-from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
+from mcproxy.gateway.pipeline import accounted, attributed, contained, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -37,6 +39,16 @@ def answering(outcome: Outcome) -> Handler:
         return outcome
 
     return handler
+
+
+def counted(
+    metrics: Metrics, upstream: str = "up", subject: str = "", clock: Callable[[], float] = time.perf_counter
+) -> Stage:
+    """The stage that counts and times calls, without an audit log."""
+    off = AuditLog(AuditSettings(), metrics)
+    return accounted(
+        metrics, lambda call: (upstream, subject), off, lambda call: CallSubject(), lambda purpose, payload: "", clock
+    )
 
 
 def raising(error: BaseException) -> Handler:
@@ -101,7 +113,7 @@ async def test_r44_a_crash_is_logged_and_tells_the_client_nothing() -> None:
 )
 async def test_r52_outcomes_are_told_apart(outcome: Outcome, label: str) -> None:
     metrics = Metrics()
-    await counted(metrics, lambda call: ("up", "x"))(answering(outcome))(call())
+    await counted(metrics, subject="x")(answering(outcome))(call())
     labels = {"upstream": "up", "method": "tools/call", "subject": "x", "outcome": label}
     assert metrics.registry.get_sample_value("mcproxy_requests_total", labels) == 1
     assert metrics.registry.get_sample_value("mcproxy_requests_in_flight") == 0
@@ -109,7 +121,7 @@ async def test_r52_outcomes_are_told_apart(outcome: Outcome, label: str) -> None
 
 async def test_r52_a_made_up_method_makes_no_label() -> None:
     metrics = Metrics()
-    await counted(metrics, lambda call: ("", ""))(answering(Complete({})))(call("made/up"))
+    await counted(metrics, upstream="")(answering(Complete({})))(call("made/up"))
     labels = {"upstream": "", "method": "unknown", "subject": "", "outcome": "ok"}
     assert metrics.registry.get_sample_value("mcproxy_requests_total", labels) == 1
 
@@ -123,7 +135,7 @@ async def test_r52_a_cancelled_call_is_counted_so_and_timed() -> None:
 
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await counted(metrics, lambda call: ("up", ""), lambda: next(ticks))(forever)(call())
+        await counted(metrics, clock=lambda: next(ticks))(forever)(call())
     labels = {"upstream": "up", "method": "tools/call"}
     cancelled = {**labels, "subject": "", "outcome": "cancelled"}
     assert metrics.registry.get_sample_value("mcproxy_requests_total", cancelled) == 1
@@ -160,7 +172,7 @@ async def test_the_gateways_own_time_is_what_neither_upstream_nor_client_took(as
         call.notes.asked = asked
         return Complete({})
 
-    await counted(metrics, lambda call: ("up", ""), lambda: next(ticks))(upstream)(call())
+    await counted(metrics, clock=lambda: next(ticks))(upstream)(call())
     assert metrics.registry.get_sample_value("mcproxy_own_duration_seconds_sum", {"upstream": "up"}) == own
 
 
@@ -335,9 +347,31 @@ async def test_where_the_audit_must_not_fail_no_upstream_sees_a_call_that_cannot
         assert h["up"].count("tools/call") == before
 
 
-async def test_without_an_audit_there_is_no_stage_for_it() -> None:
-    async def handler(call: Call) -> Outcome:
-        return Complete({})
+async def test_a_call_that_is_cancelled_while_it_waits_for_the_audit_is_counted_and_leaves_no_record(
+    tmp_path: Path,
+) -> None:
+    audit = {"file": str(tmp_path / "audit"), "fail": "closed", "patience": 60, "max_queued": 1}
+    async with house(busy(), access={"audit": audit}) as h:
+        await h.ready()
+        await h.call("tools/call", name="up__push")  # its record waits: nobody writes yet
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await h.call("tools/call", name="up__push")
+        async with h.gateway.audit.running():
+            assert isinstance(await h.call("tools/call", name="up__push"), Complete)
+    assert [record["outcome"] for record in records(tmp_path / "audit")] == ["ok", "ok"]
+    labels = {"upstream": "up", "method": "tools/call", "subject": "up__push", "outcome": "cancelled"}
+    assert h.metrics.registry.get_sample_value("mcproxy_requests_total", labels) == 1
 
-    off = AuditLog(AuditSettings(), Metrics())
-    assert audited(off, lambda call: CallSubject(), lambda purpose, payload: "")(handler) is handler
+
+async def test_what_the_audit_and_the_metrics_say_of_a_call_is_measured_once(tmp_path: Path) -> None:
+    async with house(busy(), access=audited_by(tmp_path / "audit")) as h, h.gateway.audit.running():
+        await h.ready()
+        await h.call("tools/call", name="up__push")
+    (record,) = records(tmp_path / "audit")
+    labels = {"upstream": "up", "method": "tools/call"}
+    seconds = h.metrics.registry.get_sample_value("mcproxy_request_duration_seconds_sum", labels)
+    assert seconds is not None
+    assert record["ms"] == round(seconds * 1_000_000) / 1000
+    subject = {"upstream": "up", "subject": "up__push"}
+    assert record["bytes_out"] == h.metrics.registry.get_sample_value("mcproxy_result_bytes_sum", subject)

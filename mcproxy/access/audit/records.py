@@ -36,6 +36,8 @@ class End(msgspec.Struct, frozen=True):
     label: str
     outcome: Outcome | None
     """None if the call was cancelled."""
+    size: int | None = None
+    """Bytes of its result, where that was measured already."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -78,7 +80,7 @@ def recorded(
 ) -> Record:
     """The record of a finished call; `arguments` is the setting of that name."""
     params, caller, notes = call.params, call.caller, call.notes
-    code, size = _gist(end.outcome)
+    code, size = (None, end.size) if end.size is not None else _gist(end.outcome)
     given = params.get("arguments") if arguments != "none" else None
     return Record(  # Python makes a dictionary for more than fifteen keyword arguments
         end.at,
