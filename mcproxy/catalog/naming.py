@@ -67,10 +67,13 @@ class Space:
     """Its name."""
     takes_credentials: bool = field(init=False, compare=False)
     """Whether it is called with callers' own credentials."""
+    share_of_principal: int = field(init=False, compare=False)
+    """Calls that one caller may have in flight there at once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "upstream", self.spec.name)
         object.__setattr__(self, "takes_credentials", bool(self.spec.credentials.forward))
+        object.__setattr__(self, "share_of_principal", self.spec.share_of_principal)
 
     @property
     def transparent(self) -> bool:

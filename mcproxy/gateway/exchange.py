@@ -129,18 +129,18 @@ class UpstreamExchange:
         """
         if principal.is_several:
             return None
-        key, most = (space.upstream, principal.account), space.spec.share_of_principal
+        key = space.upstream, principal.account
         running = self._in_flight.get(key, 0)
-        if running >= most:
-            sentence = f"busy: {most} calls of yours are in flight at upstream {space.upstream!r}"
+        if running >= space.share_of_principal:
+            sentence = f"busy: {running} calls of yours are in flight at upstream {space.upstream!r}"
             raise McpError(INTERNAL_ERROR, f"{sentence} (max_in_flight_per_principal)", reason=Reason.UNAVAILABLE)
         self._in_flight[key] = running + 1
         return key
 
     def _give_back(self, share: tuple[str, str]) -> None:
-        self._in_flight[share] -= 1
-        if not self._in_flight[share]:
-            del self._in_flight[share]
+        others = self._in_flight.pop(share) - 1
+        if others:
+            self._in_flight[share] = others
 
 
 def check_question(request: InputRequest) -> None:
