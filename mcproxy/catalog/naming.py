@@ -35,6 +35,8 @@ SLICE: Final = 1000
 MAX_NAME: Final = 64
 """The most characters of the gateway's own names."""
 _UI: Final = "ui://"
+_TOOLS: Final = Kind.TOOLS
+_PROMPTS: Final = Kind.PROMPTS
 
 Permits = Callable[[Kind, str, Raw | None], bool]
 """Whether the caller may use an entry, by its own name; a tool's entry, if there is one, holds its annotations."""
@@ -131,13 +133,9 @@ class Space:
         return own if override is None or override.name is None else override.name
 
     def _filter(self, kind: Kind) -> NameFilter:
-        match kind:
-            case Kind.TOOLS:
-                return self.spec.tools
-            case Kind.PROMPTS:
-                return self.spec.prompts
-            case Kind.RESOURCES | Kind.TEMPLATES | Kind.SKILLS:
-                return self.spec.resources
+        if kind is _TOOLS:
+            return self.spec.tools
+        return self.spec.prompts if kind is _PROMPTS else self.spec.resources
 
     def _collides(self, uri: str) -> bool:
         """Whether a bare URI, or an expansion of a bare template, would be taken for one of a namespace."""

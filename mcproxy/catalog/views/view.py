@@ -21,6 +21,9 @@ from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support
 
+_RESOURCES: Final = Kind.RESOURCES
+_TEMPLATES: Final = Kind.TEMPLATES
+
 _MOST_FOUND: Final = 64
 """URIs whose targets a view remembers; beyond that it starts anew."""
 
@@ -114,7 +117,7 @@ class View:
         return None if found is None or self.withholds(found[0].upstream, found[1]) else found
 
     def _owner(self, uri: str) -> tuple[Space, str] | None:
-        listed = self.find(Kind.RESOURCES, uri) or self.find(Kind.TEMPLATES, uri) or self._respelled(uri)
+        listed = self.find(_RESOURCES, uri) or self.find(_TEMPLATES, uri) or self._respelled(uri)
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own
         located = self.layout.locate(uri)
@@ -122,7 +125,7 @@ class View:
             return None
         space, own = located
         is_refused = uri_flaw(own) is not None or (space.upstream, own) in self._refused_templates
-        return None if is_refused or not space.shows(Kind.RESOURCES, own) else located
+        return None if is_refused or not space.shows(_RESOURCES, own) else located
 
     def changed(self, before: View) -> list[Kind]:
         """The lists in which this view differs from an earlier one."""

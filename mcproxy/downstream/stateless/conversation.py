@@ -95,6 +95,8 @@ _RESERVED: Final = range(-32099, -32019)
 _OF_RETRIES: Final = frozenset({INPUT_RESPONSES, REQUEST_STATE})
 
 _EDGE: Final = Answerer.EDGE
+_TOOL: Final = Subject.TOOL
+_HANDSHAKE: Final = Era.HANDSHAKE
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False):
@@ -283,14 +285,14 @@ def _agreement(
         _check_served(context, caller, row)
         check_name(fields.all, name)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
-    return HeaderAgreement(said, caller.version, row, subject, name if row.subject is Subject.TOOL else None)
+    return HeaderAgreement(said, caller.version, row, subject, name if row.subject is _TOOL else None)
 
 
 def _check_served(context: TransportContext, caller: Caller, row: Method) -> None:
     """Raises InvalidEnvelope for the version, and McpError for the method."""
     check_version(caller.version)
     passes = row.known or (is_of_extension(row.name) and context.passes(caller))
-    if not passes or row.notification or row.era is Era.HANDSHAKE:
+    if not passes or row.notification or row.era is _HANDSHAKE:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}")
 
 
