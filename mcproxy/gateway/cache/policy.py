@@ -295,7 +295,7 @@ class CachePolicy:
 
 def unreachable(outcome: Outcome) -> bool:
     """Whether the outcome says that the upstream is down or too slow, and nothing about the resource."""
-    return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
+    return type(outcome) is Failed and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
 
 
 def _only_subject(params: Params, row: Method) -> str | None:
@@ -303,11 +303,11 @@ def _only_subject(params: Params, row: Method) -> str | None:
 
     caching, "Cache Key": in particular, retries with `inputResponses` or `requestState` MUST NOT be cached.
     """
-    if row.subject_key is None or not params.keys() <= {row.subject_key, "_meta"}:
+    if row.subject_key is None or row.subject_key not in params:
         return None
-    if "_meta" in params and not _is_harmless(params["_meta"]):
+    if len(params) > 1 and (len(params) > 2 or "_meta" not in params or not _is_harmless(params["_meta"])):
         return None
-    return parse_text(params.get(row.subject_key, b""))
+    return parse_text(params[row.subject_key])
 
 
 def _is_harmless(meta: Raw) -> bool:
