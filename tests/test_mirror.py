@@ -131,7 +131,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "http/server/reader",
         "http/server/server",
     ),
-    "system/test_upstream_logins.py": ("login/pages", "login/routes", "login/sign_in"),
+    "system/test_upstream_logins.py": ("login/pages", "login/routes"),
     "telemetry/test_tracing.py": ("settings/tracing", "telemetry/trace_context"),
     "upstream/child/test_process.py": ("upstream/child/reaper",),
     "upstream/handshake/test_conversation.py": ("upstream/handshake/server_requests",),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from mcproxy.access.identity import Identity, NotIdentified
+from mcproxy.access.identity import Identified, Identity, NotIdentified
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Issuer
 from mcproxy.settings.upstreams.oauth import OAuthSettings
@@ -78,23 +78,32 @@ class SignIn:
         flow = self._flow(issuer, resource)
         token = await flow.redeem(started.login, started.found.server, redirected)
         try:
-            return await self.principal(token.access, resource)
+            return _own(await self._identified(token.access, resource), issuer)
         except NotIdentified:
             if token.identity is None:
                 raise
         # Some issuers' access tokens are opaque, or for themselves. An identity token is for the client that asked.
         client = started.login.client.id
         shown = ShownCredential(token.identity, lambda audience: audience == client, resource)
-        return (await self._identity.identify(shown)).principal
+        return _own(await self._identity.identify(shown), issuer)
 
     async def principal(self, secret: str, resource: str) -> Principal:
         """The principal of a key or token. Raises NotIdentified."""
+        return (await self._identified(secret, resource)).principal
 
+    async def _identified(self, secret: str, resource: str) -> Identified:
         def is_audience(audience: str) -> bool:
             return audience.removesuffix("/") == resource
 
-        return (await self._identity.identify(ShownCredential(secret, is_audience, resource))).principal
+        return await self._identity.identify(ShownCredential(secret, is_audience, resource))
 
     def _flow(self, issuer: Issuer, resource: str) -> OAuthFlow:
         settings = OAuthSettings(issuer=issuer.issuer, client=issuer.client)
         return OAuthFlow("", resource, settings, self._store)
+
+
+def _own(found: Identified, issuer: Issuer) -> Principal:
+    """The principal of what an issuer gave. Raises LoginFailed where another made it: it speaks for its own alone."""
+    if found.token is None or found.token.source.issuer.issuer != issuer.issuer:
+        raise LoginFailed(f"issuer {issuer.issuer} gave a token that it did not make itself")
+    return found.principal
