@@ -228,14 +228,16 @@ def _refers(value: object) -> bool:
 def _shown_names(properties: Iterable[str], overrides: Mapping[str, ArgumentOverride]) -> dict[str, str]:
     """The names that callers are shown, by the upstream's own. Raises UnsupportedSchema where two come out the same."""
     shown: dict[str, str] = {}
+    taken: set[str] = set()
     for name in properties:
         override = overrides.get(name)
         if override is not None and (override.is_fixed or override.hide):
             continue
         wanted = name if override is None or override.rename is None else override.rename
-        if wanted in shown.values():
+        if wanted in taken:
             raise UnsupportedSchema(f"two of its arguments would be called {wanted!r}")
         shown[name] = wanted
+        taken.add(wanted)
     return shown
 
 
@@ -251,12 +253,12 @@ def _requirements(whole: Schema, fixed: Mapping[str, Any], absent: set[str]) -> 
     Raises UnsupportedSchema where an argument that is never sent would be needed.
     """
     dependent: Mapping[str, list[str]] = whole.get("dependentRequired", {})
-    required = list(whole.get("required", []))
+    required = dict.fromkeys(whole.get("required", ()))
     pending = [name for name in (*required, *fixed) if name in dependent]
     while pending:
         for other in dependent[pending.pop()]:
             if other not in required:
-                required.append(other)
+                required[other] = None
                 pending += [other] if other in dependent else []
     needed = next((name for name in required if name in absent), None)
     if needed is not None:

@@ -29,6 +29,7 @@ from mcproxy.access.audit.record_lines import MAX_READ, cleaning
 from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.catalog.arguments import overridden
 from mcproxy.catalog.contents import contents_fault
 from mcproxy.catalog.naming import Layout, layouts
 from mcproxy.catalog.rewriting import Rewriter
@@ -57,6 +58,7 @@ from mcproxy.protocol.sse import EventDecoder
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Content, KeptResultLimits
 from mcproxy.settings.access.policy import PolicySettings
+from mcproxy.settings.upstreams.upstream import ArgumentOverride
 from mcproxy.telemetry.logs import redacting
 from mcproxy.upstream.oauth.challenge import MAX_HEADER, bearer_challenge
 from mcproxy.upstream.redaction import Redaction
@@ -335,6 +337,20 @@ def test_r78_what_the_audit_looks_at_is_cut_before_it_looks_and_takes_little_eve
             pump * (size // len(pump)),
             pump * (8 * size // len(pump)),
         ), pump
+
+
+# Schemas that settings change
+
+
+def with_many_properties(number: int) -> Raw:
+    names = [f"a{index}" for index in range(number)]
+    return raw({"properties": dict.fromkeys(names, True), "required": ["a1"], "dependentRequired": {"a1": names[2:]}})
+
+
+def test_r78_a_schema_that_settings_change_takes_no_longer_than_it_is_long() -> None:
+    hidden = {"a0": ArgumentOverride(hide=True)}
+    small, large = with_many_properties(1000), with_many_properties(8000)
+    assert grows_gently(lambda schema: overridden({"inputSchema": schema}, hidden), small, large)
 
 
 # Every regular expression of the package
