@@ -147,7 +147,7 @@ class HandshakeConversation:
         self._questions = ServerRequests(
             context, tasks, self._requests, self._send_in_time, self._url_elicitations, lambda: self.version
         )
-        self._initialization = Initialization(context, self._requests, send)
+        self._initialization = Initialization(context, self._requests, self._send_unless_lost)
         self._identity: ServerIdentity | None = None
         self.is_closed = False
         self.settled: Final = self._requests.settled
@@ -207,6 +207,12 @@ class HandshakeConversation:
             raise CutOff(f"initialize: {error}") from error
         except RequestTimeout as error:
             raise Unreachable(f"initialize: {error}") from error
+
+    async def _send_unless_lost(self, message: Message) -> None:
+        """Raises PeerGone where the link is lost: an answer would be heard no more."""
+        if self._is_lost:
+            raise PeerGone(self._close_reason)
+        await self._send(message)
 
     def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
         if self.is_closed:

@@ -20,7 +20,7 @@ from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext, SessionOwner
 from mcproxy.upstream.handshake.conversation import MESSAGES_PER_TURN, HandshakeConversation
-from mcproxy.upstream.link import Rejected, task_group
+from mcproxy.upstream.link import Refused, Rejected, task_group
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, answering, decoded, failure, request, tool
 
@@ -348,6 +348,24 @@ async def test_a_question_of_a_task_stays_when_its_result_is_no_longer_awaited()
         client.may_answer.set()
         await wire.until(5)
         assert wire.sent[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}}
+
+
+async def test_initialize_is_not_said_again_where_the_link_ended_as_it_was_refused() -> None:
+    sent: list[object] = []
+
+    async def send(message: Message) -> None:
+        sent.append(decoded(encode(message))["id"])
+        refusal = {"jsonrpc": "2.0", "id": sent[-1], "error": {"code": -32022, "message": "another era"}}
+        conversation.receive(json.dumps(refusal).encode())
+        conversation.disconnect("the server answered in another era")
+
+    context = LinkContext(UpstreamSettings(name="up", prefix="up", command="fake"), Metrics(), lambda event: None)
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            conversation = HandshakeConversation(context, tasks, send)
+            with pytest.raises(Refused):
+                await conversation.open()
+    assert len(sent) == 1
 
 
 async def test_no_result_passes_for_one_of_another_type() -> None:
