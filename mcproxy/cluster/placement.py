@@ -124,6 +124,7 @@ class Placement:
             async with connect.connected(context) as link:
                 yield link
             return
+        context.has_moved = False
         await self._is_serving.wait()
         async with AsyncExitStack() as stack:
             link, connections = await self._owner_link(context, stack)
@@ -133,6 +134,7 @@ class Placement:
                 yield placed
             finally:
                 del self._links[placed]
+                context.has_moved = connections.moved.is_set()
 
     async def _owner_link(self, context: LinkContext, stack: AsyncExitStack) -> tuple[Link, OwnerConnections]:
         """A link to the replica that runs an upstream; to the next one where it ceases to while the link is made."""

@@ -163,6 +163,8 @@ class LinkContext:
     """The first line on a child's stdout that is no message, for the reason of a failed handshake."""
     awaited: str = ""
     """The method whose answer an attempt to connect waits for, named in the error if the attempt is given up."""
+    has_moved: bool = False
+    """Whether the last connection ended only since the server is elsewhere now, where it can be reached at once."""
     redact: Redaction = field(init=False)
     """Applied to a peer's text wherever operators or clients read it in a sentence of ours (R44)."""
     stderr: StderrTail = field(init=False)

@@ -226,8 +226,9 @@ class ReconnectingLink:
                 return
             if self.status.state is LinkState.IDLE:
                 continue
-            # A link that lasted was no failure; after short-lived ones the delay grows.
-            failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
+            # A link that lasted, or that follows its server, was no failure; after short-lived ones the delay grows.
+            is_well = self.context.has_moved or anyio.current_time() - started > LONGEST
+            failures = 0 if is_well else failures + 1
             short_lived = short_lived + 1 if failures and self._connections > connections else 0
             if short_lived > MAX_SHORT_LIVED:
                 # Else each call, and each fetch of a list after connecting, would make and lose another connection.

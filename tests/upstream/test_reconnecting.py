@@ -21,7 +21,7 @@ from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Link, NotAccepted, Unreachable
 from mcproxy.upstream.reconnecting import TRANSITIONS, LinkEvent, ReconnectingLink
 from tests.timeouts import GUARD
-from tests.upstream.support import QUICK, Events, FakeLink, request
+from tests.upstream.support import DONE, QUICK, Events, FakeLink, request
 
 pytestmark = pytest.mark.anyio
 
@@ -231,3 +231,25 @@ async def test_r3_calls_do_not_hurry_a_link_that_ends_again_and_again_soon_after
             await anyio.wait_all_tasks_blocked()
         assert len(made) == 2
         tasks.cancel_scope.cancel()
+
+
+async def test_calls_do_not_wait_for_a_link_to_a_server_that_is_elsewhere_now_however_often_it_moves() -> None:
+    made: list[Link] = []
+
+    @asynccontextmanager
+    async def connect(context: LinkContext) -> AsyncIterator[Link]:
+        made.append(FakeLink([NotAccepted("another replica runs it now")] if len(made) < 5 else []))
+        yield made[-1]
+        context.has_moved = True
+
+    context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
+    link = ReconnectingLink(
+        context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, check=lambda identity: None
+    )
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            while len(made) < 6:
+                await link(request("tools/list"))
+            assert await link(request("tools/list")) == DONE
+            tasks.cancel_scope.cancel()
