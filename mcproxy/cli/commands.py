@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -22,6 +22,9 @@ from mcproxy.cli.running.commands import register as register_running
 from mcproxy.cli.runtime import ExitCode, OutputLost, read_configuration, read_settings, run, unimportable
 from mcproxy.cli.setup.commands import register as register_setup
 from mcproxy.configuration.problems import ConfigurationError
+
+if TYPE_CHECKING:
+    from mcproxy.settings import Settings
 
 commands = typer.Typer(
     name="mcproxy",
@@ -152,6 +155,18 @@ def _list_name(what: str) -> str:
     return what
 
 
+def _settings_for(config: Path | None, url: str | None, key: str | None) -> "Settings":
+    """The settings for a request; none of a configuration where there is none, and the gateway has a URL."""
+    from mcproxy.cli.running.through import settings_at, settings_for
+    from mcproxy.configuration.loading import found
+    from mcproxy.telemetry import logs
+
+    if url is not None and config is None and found() is None:
+        logs.configure("console", "critical", frozenset())
+        return settings_at(url, key)
+    return settings_for(read_configuration(config), url, key)
+
+
 @commands.command("list", rich_help_panel=_USE)
 def list_(
     what: Annotated[
@@ -168,12 +183,10 @@ def list_(
     `upstreams` connects to every server, as `mcproxy check --connect` does, and lists them.
     """
     from mcproxy.cli import calling, reports
-    from mcproxy.cli.running.through import settings_for
 
-    configuration = read_configuration(config)
     if what == "upstreams":
-        run(reports.list_upstreams(configuration, as_json=as_json))
-    run(calling.list_entries(settings_for(configuration, url, key), what, as_json=as_json))
+        run(reports.list_upstreams(read_configuration(config), as_json=as_json))
+    run(calling.list_entries(_settings_for(config, url, key), what, as_json=as_json))
 
 
 @commands.command(rich_help_panel=_USE)
@@ -188,10 +201,9 @@ def call(
 ) -> None:
     """Call a tool through the whole gateway."""
     from mcproxy.cli import calling
-    from mcproxy.cli.running.through import settings_for
 
     whole, pairs = _json_object(json_args), _pairs(arg or [])
-    run(calling.call(settings_for(read_configuration(config), url, key), name, pairs, whole, as_json=as_json))
+    run(calling.call(_settings_for(config, url, key), name, pairs, whole, as_json=as_json))
 
 
 @commands.command("read", rich_help_panel=_USE)
@@ -204,9 +216,8 @@ def read_(
 ) -> None:
     """Read a resource through the whole gateway."""
     from mcproxy.cli import calling
-    from mcproxy.cli.running.through import settings_for
 
-    run(calling.print_resource(settings_for(read_configuration(config), url, key), uri, as_json=as_json))
+    run(calling.print_resource(_settings_for(config, url, key), uri, as_json=as_json))
 
 
 @commands.command("lock", rich_help_panel=_ACCESS)

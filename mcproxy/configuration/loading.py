@@ -55,18 +55,26 @@ def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) ->
 
     Raises ConfigurationError where there is none.
     """
-    if named := environ.get(VARIABLE):
-        return Path(named)
-    folders = (folder or Path.cwd(), user_folder(environ))
-    for path in (folder / name for folder in folders for name in FILE_NAMES):
-        if path.is_file():
-            return path
-    looked = " or ".join(map(str, folders))
+    if (path := found(environ, folder)) is not None:
+        return path
+    looked = " or ".join(map(str, _folders(environ, folder)))
     sentence = (
         f"no configuration: name a file with --config or {VARIABLE}, or write {FILE_NAMES[0]} to {looked}; "
         f"`mcproxy import HOST -o {FILE_NAMES[0]}` and `mcproxy add` make one"
     )
     raise ConfigurationError([Problem("mcproxy", sentence)])
+
+
+def found(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path | None:
+    """The file that `find` finds; None where there is none."""
+    if named := environ.get(VARIABLE):
+        return Path(named)
+    paths = (inside / name for inside in _folders(environ, folder) for name in FILE_NAMES)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _folders(environ: Mapping[str, str], folder: Path | None) -> tuple[Path, Path]:
+    return (folder or Path.cwd(), user_folder(environ))
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:

@@ -21,14 +21,23 @@ def settings_for(configuration: Configuration, url: str | None, key: str | None)
     Those of the configuration where none runs, or where it wants a key and there is none: then the servers are started.
     """
     settings = configuration.settings
-    key = key or os.environ.get(KEY_VARIABLE)
+    key = _key(key)
     if url is None and (key or not settings.access.authentication.required):
         url = _running_at(configuration)
     if url is None:
         return settings
-    header = settings.access.authentication.key_header
+    return settings_at(url, key, settings.access.authentication.key_header)
+
+
+def settings_at(url: str, key: str | None, header: str | None = None) -> Settings:
+    """The settings of a gateway whose only server is the one at `url`, which takes a key in `header`."""
+    key = _key(key)
     value = {} if key is None else {header: key} if header else {"Authorization": f"Bearer {key}"}
     return Settings(proxy=Proxy(), upstreams=(UpstreamSettings(name=THE_GATEWAY, prefix="", url=url, headers=value),))
+
+
+def _key(key: str | None) -> str | None:
+    return key or os.environ.get(KEY_VARIABLE)
 
 
 def _running_at(configuration: Configuration) -> str | None:

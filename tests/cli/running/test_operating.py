@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -119,6 +120,16 @@ async def test_a_server_in_trouble_comes_first_with_its_reason_and_doctor_says_w
         assert "server dying: " in told.stdout
         assert SECRET not in told.stdout
         assert (await mcproxy(tmp_path, "retry", "dying")).returncode == 0
+
+
+async def test_a_gateway_at_a_url_is_asked_from_where_there_is_no_configuration(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(empty), "PYTHONPATH": str(ROOT)}
+    async with gateway(tmp_path, configuration({"odd": ODD})) as running:
+        command = [sys.executable, "-m", "mcproxy", "list", "tools", "--url", f"{running.url}/mcp"]
+        listed = await anyio.run_process(command, cwd=empty, env=environment, check=False)
+    assert (listed.returncode, b"odd__echo" in listed.stdout) == (0, True), listed.stderr
 
 
 async def test_doctor_asks_the_gateway_though_this_shell_lacks_the_variables_that_it_has(tmp_path: Path) -> None:
