@@ -6,8 +6,10 @@ done before a call was given up, and a child that says anything, or writes to it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from contextvars import Context
+from typing import Final, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,9 +26,10 @@ Ask = Callable[[Timeouts], Awaitable[object]]
 
 
 class Liveness:
-    """The doubts about one child. `ask` asks it whether it lives, and `end` ends its connection, with the reason.
+    """The doubts about one child, within the `with` block. `ask` asks it whether it lives.
 
-    `awaits_us` tells whether it waits for an answer of ours: meanwhile it may well be silent.
+    `end` ends its connection, with the reason. `awaits_us` tells whether it waits for an answer of ours: meanwhile it
+    may well be silent.
     """
 
     def __init__(
@@ -44,30 +47,47 @@ class Liveness:
         self._ask = ask
         self._awaits_us = awaits_us
         self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        """Due once the child has been listened to for long enough."""
         self._is_doubted = False
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     def doubt(self) -> None:
         """Notes that a call was given up. Never blocks."""
-        if not self._is_doubted:
-            self._is_doubted = True
-            self._tasks.start_soon(self._examine)
+        if self._is_doubted or self._is_over or self._awaits_us():
+            return
+        self._is_doubted = True
+        listening = self._timeouts().idle
+        self._timer = self._loop.call_later(
+            listening, self._look, self._pipe.heard, self._loop.time(), context=Context()
+        )
 
-    async def _examine(self) -> None:
+    def _look(self, heard: int, began: float) -> None:
+        self._timer = None
+        if self._pipe.heard == heard:
+            self._tasks.start_soon(self._examine, heard, began)
+        else:
+            self._is_doubted = False
+
+    async def _examine(self, heard: int, began: float) -> None:
         try:
-            await self._end_if_hung()
+            await self._end_if_hung(heard, began)
         finally:
             self._is_doubted = False
 
-    async def _end_if_hung(self) -> None:
-        """Waits for a word of the child, then asks for one; ends the connection if none comes."""
-        if self._awaits_us():
-            return
-        heard, began, timeouts = self._pipe.heard, anyio.current_time(), self._timeouts()
-        await anyio.sleep(timeouts.idle)
-        if self._pipe.heard != heard:
-            return
+    async def _end_if_hung(self, heard: int, began: float) -> None:
+        """Asks a child that has said nothing since `began` for a word; ends the connection if none comes."""
         # The question is no harder than `initialize`, for which a child that was just started has that long.
-        patience = max(timeouts.idle, timeouts.connect)
+        patience = max(self._timeouts().idle, self._timeouts().connect)
         try:
             await self._ask(Timeouts(patience, patience))
         except RequestTimeout:
@@ -75,5 +95,5 @@ class Liveness:
         except (NotAccepted, PeerGone, Rejected):
             return
         if self._pipe.heard == heard:
-            seconds = anyio.current_time() - began
+            seconds = self._loop.time() - began
             self._end(f"the child hangs: it said nothing for {seconds:.0f} s, and answers no question")

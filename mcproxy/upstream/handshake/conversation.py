@@ -98,22 +98,22 @@ async def handshake_over_pipe(
     """
     async with task_group() as tasks:
         conversation = HandshakeConversation(context, tasks, pipe.send, lambda: liveness.doubt())
-        liveness = Liveness(
+        with Liveness(
             pipe,
             lambda: context.spec.timeouts,
             tasks,
             conversation.ping,
             conversation.is_asking,
             conversation.disconnect,
-        )
-        tasks.start_soon(_read_messages, pipe, conversation)
-        if give_up is not None:
-            tasks.start_soon(_give_up_handshake, give_up, conversation)
-        await conversation.open()
-        try:
-            yield conversation
-        finally:
-            conversation.disconnect("the link was closed")
+        ) as liveness:
+            tasks.start_soon(_read_messages, pipe, conversation)
+            if give_up is not None:
+                tasks.start_soon(_give_up_handshake, give_up, conversation)
+            await conversation.open()
+            try:
+                yield conversation
+            finally:
+                conversation.disconnect("the link was closed")
 
 
 async def _read_messages(pipe: Duplex, conversation: HandshakeConversation) -> None:

@@ -149,12 +149,12 @@ async def stateless_over_pipe(pipe: Duplex, context: LinkContext, probe: PipePro
         conversation = StatelessConversation(
             context, probe.identity(), pipe.send, sends_cancelled=True, given_up=lambda: liveness.doubt()
         )
-        liveness = Liveness(
+        with Liveness(
             pipe, lambda: context.spec.timeouts, tasks, conversation.ask, lambda: False, conversation.disconnect
-        )
-        tasks.start_soon(_read_messages, pipe, conversation)
-        async with listening(conversation):
-            yield conversation
+        ) as liveness:
+            tasks.start_soon(_read_messages, pipe, conversation)
+            async with listening(conversation):
+                yield conversation
 
 
 async def _read_messages(pipe: Duplex, conversation: StatelessConversation) -> None:

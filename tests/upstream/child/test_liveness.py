@@ -116,9 +116,9 @@ async def silent() -> None:
 async def doubted(child: Child) -> AsyncIterator[Liveness]:
     with anyio.fail_after(GUARD):
         async with task_group() as tasks:
-            liveness = Liveness(child, lambda: SHORT, tasks, child.ask, lambda: child.awaits_us, child.end)
-            liveness.doubt()
-            yield liveness
+            with Liveness(child, lambda: SHORT, tasks, child.ask, lambda: child.awaits_us, child.end) as liveness:
+                liveness.doubt()
+                yield liveness
 
 
 async def asked_again(child: Child, liveness: Liveness) -> None:
@@ -184,6 +184,16 @@ async def test_a_child_whose_connection_ends_meanwhile_is_not_ended_again() -> N
         await child.until(lambda: child.asked == 1)
         await asked_again(child, liveness)
     assert child.ended == []
+
+
+async def test_a_doubt_ends_with_the_link() -> None:
+    child, later = Child(silent), Child(silent)
+    async with doubted(child) as liveness:
+        pass
+    liveness.doubt()
+    async with doubted(later):
+        await later.until(lambda: bool(later.ended))
+    assert child.asked == 0
 
 
 @pytest.mark.parametrize(("era", "question"), [("legacy", "ping"), ("modern", "server/discover")])
