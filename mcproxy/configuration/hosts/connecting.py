@@ -102,14 +102,20 @@ class Connection(msgspec.Struct, frozen=True):
         return self._without_entry(text, edit) if without is None else without
 
     def _without_entry(self, text: str, edit: TextEdit) -> str:
-        """The file without the entry, where its host wrote all of it anew, as Claude Code does with each start."""
-        host = HOSTS[self.host]
-        written = _entry_in(edit.apply(_editable(self.original, self.path)), self.path, host, self.name)
+        """The file without the entry, or with the one that it replaced.
+
+        For a file that its host wrote anew as a whole, as Claude Code does with each start.
+        """
+        host, original = HOSTS[self.host], _editable(self.original, self.path)
+        replaced = _entry_in(original, self.path, host, self.name)
+        written = _entry_in(edit.apply(original), self.path, host, self.name)
         found = _entry_in(text, self.path, host, self.name)
         if found is None:
             return text
         if written is None or found.plain != written.plain:
             raise CannotConnect(f"{self.path} was changed since: remove `{self.name}` by hand")
+        if replaced is not None:
+            return put(text, self.path, found.path, replaced.plain).apply(text)
         return remove(text, self.path, found.path).apply(text)
 
 

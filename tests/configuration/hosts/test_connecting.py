@@ -72,6 +72,14 @@ def test_the_gateway_is_taken_out_of_a_file_that_its_host_wrote_anew() -> None:
         done.undone(anew.replace("/bin/mcproxy", "/usr/bin/mcproxy"))
 
 
+def test_a_server_that_the_gateway_replaced_is_back_though_its_host_wrote_the_file_anew() -> None:
+    host, before = HOSTS["claude-code"], {"mcpServers": {"mcproxy": {"command": "mine", "args": ["a"]}}}
+    text = json.dumps(before, indent=2)
+    done, after = connect("claude-code", host, ".claude.json", text, "mcproxy", entry(host, PROGRAM))
+    anew = json.dumps({**json.loads(after), "numStartups": 1}, indent=1)
+    assert json.loads(str(done.undone(anew))) == {**before, "numStartups": 1}
+
+
 def test_a_file_that_has_the_gateway_no_more_stays_as_it_is() -> None:
     host = HOSTS["cursor"]
     done, _ = connect("cursor", host, "mcp.json", None, "mcproxy", entry(host, PROGRAM))
