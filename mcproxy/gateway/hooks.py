@@ -66,13 +66,17 @@ class _Hook(msgspec.Struct, frozen=True):
     webhook: SignedWebhook
 
     def concerns(self, method: str, upstream: str, own: str) -> bool:
-        """Whether the hook selects calls of the entry that its upstream calls `own`; a URI, however it may be read."""
+        """Whether the hook selects calls of the entry that its upstream calls `own`.
+
+        A URI is selected if one of its readings is; one whose readings cannot be told, always.
+        """
         settings, kind = self.settings, KINDS[method]
         if method not in settings.on or not any(fnmatchcase(upstream, glob) for glob in settings.upstreams):
             return False
         globs = settings.globs(kind)
         if kind in URI_KINDS:
-            return any(map(matcher(globs), readings(own)))
+            found = readings(own)
+            return not found or any(map(matcher(globs), found))
         return any(fnmatchcase(own, glob) for glob in globs)
 
 

@@ -236,6 +236,18 @@ async def test_no_spelling_of_a_uri_leads_past_a_hook(uri: str) -> None:
         assert h["up"].count("resources/read") == 0
 
 
+@pytest.mark.parametrize("uri", ["y://private/%ff", "y://a/%0a"])
+async def test_a_uri_whose_readings_cannot_be_told_leads_past_no_hook_though_its_upstream_lists_it(uri: str) -> None:
+    hook = {"on": ["resources/read"], "resources": ["y://private/*"]}
+    async with service() as it, gateway({"url": it.url, **hook}) as h:
+        h["up"].list_changed(Kind.RESOURCES, [{"uri": uri, "name": "n"}])
+        await quiet()
+        assert await h.listed(Kind.RESOURCES) == [f"up+{uri}"]
+        it.answer = lambda told: {"decision": "deny"}
+        assert "denied by a check" in error(await h.call("resources/read", uri=f"up+{uri}")).message
+        assert h["up"].count("resources/read") == 0
+
+
 async def test_a_hook_on_several_methods_may_change_those_of_its_calls_that_have_arguments() -> None:
     on = ["tools/call", "prompts/get", "resources/read"]
     async with service() as it, gateway({"url": it.url, "on": on}) as h:
