@@ -115,6 +115,10 @@ class CallsInFlight:
         # Clients know only their own tasks' ids, so a caller that waits for a task owns it.
         return Attributed(first, tuple(waiting))
 
+    def is_any_waiting(self) -> bool:
+        """Whether a call waits for the result of a task: nothing may come of the server until it is there."""
+        return any(call.row.waits for call in self._calls.values())
+
     def on_shared_stream(self, is_asking: Callable[[RequestId], bool] = lambda id: False) -> Attribution:
         """The cause of a message on a stream that all calls share.
 

@@ -28,8 +28,8 @@ Ask = Callable[[Timeouts], Awaitable[object]]
 class Liveness:
     """The doubts about one child, within the `with` block. `ask` asks it whether it lives.
 
-    `end` ends its connection, with the reason. `awaits_us` tells whether it waits for an answer of ours: meanwhile it
-    may well be silent.
+    `end` ends its connection, with the reason. `may_be_silent` tells whether it waits for an answer of ours, or
+    works on a task, for which it has longer.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class Liveness:
         timeouts: Callable[[], UpstreamTimeouts],
         tasks: TaskGroup,
         ask: Ask,
-        awaits_us: Callable[[], bool],
+        may_be_silent: Callable[[], bool],
         end: Callable[[str], None],
     ) -> None:
         self._pipe = pipe
         self._timeouts = timeouts
         self._tasks = tasks
         self._ask = ask
-        self._awaits_us = awaits_us
+        self._may_be_silent = may_be_silent
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -63,7 +63,7 @@ class Liveness:
 
     def doubt(self) -> None:
         """Notes that a call was given up. Never blocks."""
-        if self._is_doubted or self._is_over or self._awaits_us():
+        if self._is_doubted or self._is_over or self._may_be_silent():
             return
         self._is_doubted = True
         listening = self._timeouts().idle

@@ -103,7 +103,7 @@ async def handshake_over_pipe(
             lambda: context.spec.timeouts,
             tasks,
             conversation.ping,
-            conversation.is_asking,
+            conversation.may_be_silent,
             conversation.disconnect,
         ) as liveness:
             tasks.start_soon(_read_messages, pipe, conversation)
@@ -268,9 +268,9 @@ class HandshakeConversation:
         """Returns once the server answers a ping, in whichever way. Raises RequestTimeout, and what sending raises."""
         await self._requests.exchange("ping", {}, self._send, timeouts)
 
-    def is_asking(self) -> bool:
-        """Whether the server waits for an answer of a client."""
-        return self._requests.is_any_held()
+    def may_be_silent(self) -> bool:
+        """Whether the server waits for an answer of a client, or a call waits for the result of a task."""
+        return self._requests.is_any_held() or self._calls.is_any_waiting()
 
     async def _give_up(self, cancelled: Message) -> None:
         """Tells the server that a call is given up, and, heard or not, takes back from its client what it asked."""

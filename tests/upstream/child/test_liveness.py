@@ -23,7 +23,7 @@ from mcproxy.upstream.handshake.conversation import handshake_over_pipe
 from mcproxy.upstream.link import Link, Receive, task_group
 from mcproxy.upstream.stateless.stdio import shared_pipe
 from tests.timeouts import GUARD
-from tests.upstream.support import failure, tool
+from tests.upstream.support import failure, request, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +80,7 @@ class Child:
     answer: Callable[[], Awaitable[None]]
     heard: int = 0
     asked: int = 0
-    awaits_us: bool = False
+    may_be_silent: bool = False
     ended: list[str] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
 
@@ -116,7 +116,7 @@ async def silent() -> None:
 async def doubted(child: Child) -> AsyncIterator[Liveness]:
     with anyio.fail_after(GUARD):
         async with task_group() as tasks:
-            with Liveness(child, lambda: SHORT, tasks, child.ask, lambda: child.awaits_us, child.end) as liveness:
+            with Liveness(child, lambda: SHORT, tasks, child.ask, lambda: child.may_be_silent, child.end) as liveness:
                 liveness.doubt()
                 yield liveness
 
@@ -164,11 +164,11 @@ async def test_a_child_that_says_anything_is_left_alone_though_it_does_not_answe
     assert child.ended == []
 
 
-async def test_a_child_that_waits_for_a_clients_answer_is_not_doubted() -> None:
-    child = Child(silent, awaits_us=True)
+async def test_a_child_that_may_be_silent_is_not_doubted() -> None:
+    child = Child(silent, may_be_silent=True)
     async with doubted(child) as liveness:
         await anyio.lowlevel.checkpoint()
-        child.awaits_us = False
+        child.may_be_silent = False
         await asked_again(child, liveness)
         assert child.asked == 1
 
@@ -207,3 +207,24 @@ async def test_a_child_that_hangs_is_ended_after_a_call_that_it_did_not_answer(e
             assert failure(await link(tool("t"))).reason is Reason.TIMEOUT
             assert "the child hangs" in await link.wait_closed()
     assert pipe.sent[-2:] == ["tools/call", question]
+
+
+async def test_a_child_from_which_a_call_awaits_the_result_of_a_task_is_not_doubted() -> None:
+    pipe = Pipe("initialize")
+    spec = UpstreamSettings.model_validate(
+        {"name": "u", "prefix": "u", "command": "fake", "era": "legacy", "timeouts": {"idle": 0.01, "connect": 0.02}}
+    )
+    later = Child(silent)
+
+    async def awaiting(link: Link) -> None:
+        await link(request("tasks/result", taskId="1"))
+
+    with anyio.fail_after(GUARD):
+        async with linked(pipe, LinkContext(spec, Metrics(), print)) as link, task_group() as tasks:
+            tasks.start_soon(awaiting, link)
+            await anyio.wait_all_tasks_blocked()
+            assert failure(await link(tool("t"))).reason is Reason.TIMEOUT
+            async with doubted(later):
+                await later.until(lambda: bool(later.ended))
+            assert not link.is_closed
+    assert pipe.sent[-2:] == ["tasks/result", "tools/call"]
