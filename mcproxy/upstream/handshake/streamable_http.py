@@ -36,11 +36,7 @@ from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.bodies import has_answer, messages
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
-from mcproxy.upstream.http.requester import (
-    ExtraHeaders,
-    Requester,
-    connection_pool,
-)
+from mcproxy.upstream.http.requester import ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
     EVENTS,

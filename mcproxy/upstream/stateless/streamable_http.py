@@ -37,11 +37,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
 from mcproxy.protocol.sse import EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.http.requester import (
-    ExtraHeaders,
-    Requester,
-    connection_pool,
-)
+from mcproxy.upstream.http.requester import ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
     EVENTS,

@@ -20,12 +20,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.http.requester import (
-    MAX_KEPT_HEAD_BYTES,
-    ExtraHeaders,
-    Requester,
-    connection_pool,
-)
+from mcproxy.upstream.http.requester import MAX_KEPT_HEAD_BYTES, ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.link import NotAccepted
 from tests.fakes.certificates import Authority
 from tests.ports import free_port
