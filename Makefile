@@ -12,7 +12,6 @@ UV := 0.13.8
 
 PIP := -m pip --disable-pip-version-check --no-input
 LOCKED := $(PIP) install --quiet --require-hashes --requirement
-SHAPE := tests/test_duplicates.py tests/test_folders.py tests/test_mirror.py tests/test_names.py tests/test_state_machines.py
 NODE := tests/system/node tests/conformance/node tests/admin/node tests/upstream/oauth/node
 
 RUNTIME := .venv/runtime.stamp
@@ -32,12 +31,13 @@ NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
 # The tests start more than a thousand processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run check docs test coverage bench bench-programs lock clean
+.PHONY: help run check lint-advice docs test coverage bench bench-programs lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run       a gateway in front of a few demo servers, set up in .venv and .cache"
-	@echo "make check     style, types, layers, names, and that nothing is written twice"
+	@echo "make check     style, types and layers"
+	@echo "make lint-advice  hints about names, duplicates and layout; never fails"
 	@echo "make docs      writes the generated parts of the documents anew"
 	@echo "make test      every test; those that need npm, Go, Rust or Maven are skipped where there is none"
 	@echo "make coverage  the same, with a report of what was covered"
@@ -54,7 +54,10 @@ check: $(DEVELOPMENT)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(SHAPE)
+
+# Hints about shape and prose: read them, then decide.
+lint-advice: $(DEVELOPMENT)
+	-$(BIN)/python -m pytest tests/advice
 
 docs: $(DEVELOPMENT)
 	$(BIN)/python -m tests.deploy.metrics_table

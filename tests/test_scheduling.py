@@ -18,7 +18,7 @@ DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_differe
         ("tests/system/test_matrix.py::test_a[x]", "tests/system/test_matrix.py::test_b[y]", True),
         ("tests/system/test_hooks.py::test_a[x]", "tests/system/test_hooks.py::test_b", True),
         ("tests/system/test_hooks.py::test_a[x]", "tests/system/test_skills.py::test_a", False),
-        ("tests/docs/test_claims.py::test_a", "tests/test_names.py::test_b", True),
+        ("tests/docs/test_errors.py::test_a", "tests/docs/test_links.py::test_b", True),
         ("tests/docs/test_claims.py::test_a", "tests/docs/test_examples.py::test_b", False),
         (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[git-python1-sse]", True),
         (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[odd-python2-alone]", False),

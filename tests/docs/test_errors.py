@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import LinkFailure
 from mcproxy.protocol import jsonrpc
 from tests.docs.diagrams import ROOT
 from tests.docs.error_sentences import sentences
@@ -64,3 +66,19 @@ def test_a_sentence_that_a_check_of_the_configuration_yields_or_returns_is_found
         "def title(text):\n    return 'no error at all'\n"
     )
     assert sentences(tmp_path).keys() == {"needs a url", "is no … at all", "should name a host"}
+
+
+def first_cells(page: str, heading: str) -> set[str]:
+    """The code in the first column of the table that has this line for a heading."""
+    table = (ROOT / page).read_text().partition(heading)[2].partition("\n\n")[0]
+    return {name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])}
+
+
+def test_every_reason_why_a_server_is_not_connected_is_explained() -> None:
+    told = first_cells("docs/how-to/three-in-the-morning.md", "| why | means | look at |")
+    assert told == {failure.value for failure in LinkFailure}
+
+
+def test_every_outcome_of_a_call_is_explained() -> None:
+    told = first_cells("docs/how-to/three-in-the-morning.md", "| outcome | whose fault | then |")
+    assert told == {"ok", "input_required", "tool_error", *(reason.value for reason in Reason)}

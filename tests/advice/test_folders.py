@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-PACKAGE = Path(__file__).parents[1] / "mcproxy"
+PACKAGE = Path(__file__).parents[2] / "mcproxy"
 MODULES: Final = 12
 """In one folder, beside its `__init__.py`."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from mcproxy.access.policy import Policy
-from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import LinkFailure
 from mcproxy.protocol.methods import METHODS
 from tests.docs.diagrams import ROOT
 from tests.sources import nodes_of, texts
@@ -145,22 +143,6 @@ def imported(nodes: Sequence[ast.AST]) -> set[str]:
     whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     parts = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     return {name.partition(".")[0] for name in whole | parts}
-
-
-def first_cells(page: str, heading: str) -> set[str]:
-    """The code in the first column of the table that has this line for a heading."""
-    table = (ROOT / page).read_text().partition(heading)[2].partition("\n\n")[0]
-    return {name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])}
-
-
-def test_every_reason_why_a_server_is_not_connected_is_explained() -> None:
-    told = first_cells("docs/how-to/three-in-the-morning.md", "| why | means | look at |")
-    assert told == {failure.value for failure in LinkFailure}
-
-
-def test_every_outcome_of_a_call_is_explained() -> None:
-    told = first_cells("docs/how-to/three-in-the-morning.md", "| outcome | whose fault | then |")
-    assert told == {"ok", "input_required", "tool_error", *(reason.value for reason in Reason)}
 
 
 def test_the_readme_names_the_languages_whose_sdks_play() -> None:

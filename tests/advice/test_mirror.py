@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "mcproxy"
 
 SCENARIOS: Final = {
@@ -41,10 +41,6 @@ SCENARIOS: Final = {
     "http/client/test_states.py": "every edge of the HTTP client's tables",
     "http/server/test_oracle.py": "the HTTP server beside h11",
     "upstream/oauth/test_link.py": "a link to a server that wants OAuth, through all of the folder",
-    "test_duplicates.py": "the source of the whole package",
-    "test_folders.py": "the source of the whole package",
-    "test_mirror.py": "the tests themselves",
-    "test_names.py": "the source of the whole package",
     "test_state_machines.py": "every state machine of the package",
 }
 """Tests without a twin, and of what they are."""
