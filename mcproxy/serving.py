@@ -23,7 +23,7 @@ from mcproxy.downstream.front import client_document, stdio, tls
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.listener import serve_http
-from mcproxy.downstream.front.operators import for_operators
+from mcproxy.downstream.front.operators import for_operators, missing_role
 from mcproxy.http import server as http
 from mcproxy.login.site import serving_alone
 from mcproxy.service import control_socket, systemd
@@ -103,7 +103,9 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
         routes = [*page.routes(), *ApprovalPage(pages, app.approval_links).routes()]
-        async with served(admin.host, admin.port, routes, app.reports(), operators.check_host) as url:
+        async with served(
+            admin.host, admin.port, routes, app.reports(), operators.check_host, operators.is_operator
+        ) as url:
             app.approval_links.base = admin.public_url or url
             yield f"{url}/ui"
             app.approval_links.base = None
@@ -179,12 +181,17 @@ async def _controlled(app: App, reloading: Reloading | None) -> AsyncIterator[No
 
 
 def _reported(app: App, identify: Authenticator) -> list[http.Route]:
-    """Health for everyone; metrics, which name every upstream, for operators."""
+    """Health for everyone, with reasons for operators; metrics, which name every upstream, for operators."""
+
+    async def is_operator(request: http.Request) -> bool:
+        found = await identify.recognize(request)
+        return found is not None and missing_role(app.settings, found) is None
 
     def telling(report: Callable[[str], HealthReport]) -> http.RoutedHandler:
         async def tell(request: http.Request, _found: Mapping[str, str]) -> http.Response:
             told = report(request.fields.joined("accept") or "")
-            return http.Response(told.status, told.body, {"Content-Type": told.content_type, **told.fields})
+            body = told.body if told.details is None or not await is_operator(request) else told.details
+            return http.Response(told.status, body, {"Content-Type": told.content_type, **told.fields})
 
         return tell
 

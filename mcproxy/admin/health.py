@@ -1,6 +1,6 @@
 """Liveness, readiness and metrics: what both listeners answer at `/healthz`, `/readyz` and `/metrics` (R51).
 
-Names no more of the upstreams than the required ones that are missing.
+Whoever asks learns whether the gateway is ready. Only operators learn why it is not.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class HealthReport(msgspec.Struct, frozen=True):
     body: bytes
     fields: Mapping[str, str]
     """Further headers."""
+    details: bytes | None = None
+    """The body for operators, if they learn more than others."""
 
 
 Reports = Mapping[str, Callable[[str], HealthReport]]
@@ -40,7 +42,9 @@ def health_reports(
 
     def readyz(_accept: str) -> HealthReport:
         reasons = list(unready())
-        return _plain("".join(f"{reason}\n" for reason in reasons), status=503) if reasons else _plain("ok\n")
+        if not reasons:
+            return _plain("ok\n")
+        return _plain("not ready\n", status=503, details="".join(f"{reason}\n" for reason in reasons))
 
     def exposition(accept: str) -> HealthReport:
         # The text format of Prometheus, or OpenMetrics if Accept asks for it.
@@ -50,5 +54,6 @@ def health_reports(
     return {"/healthz": healthz, "/readyz": readyz, metrics_path: exposition}
 
 
-def _plain(text: str, status: int = 200) -> HealthReport:
-    return HealthReport(status, "text/plain; charset=utf-8", text.encode(), _NEVER_STORED)
+def _plain(text: str, status: int = 200, details: str | None = None) -> HealthReport:
+    encoded = None if details is None else details.encode()
+    return HealthReport(status, "text/plain; charset=utf-8", text.encode(), _NEVER_STORED, encoded)

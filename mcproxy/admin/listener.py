@@ -18,6 +18,13 @@ MAX_FORM: Final = 1024 * 1024
 
 NO_REPORTS: Final[Reports] = MappingProxyType({})
 
+IsOperator = Callable[[web.Request], Awaitable[bool]]
+"""Returns whether an operator sends a request to a page that is for everyone."""
+
+
+async def _nobody(_request: web.Request) -> bool:
+    return False
+
 
 @asynccontextmanager
 async def served(
@@ -26,6 +33,7 @@ async def served(
     routes: Iterable[web.RouteDef],
     reports: Reports = NO_REPORTS,
     check_host: Callable[[web.Request], None] = lambda _request: None,
+    is_operator: IsOperator = _nobody,
 ) -> AsyncIterator[str]:
     """Listens while entered; yields the base URL. `check_host` raises web.HTTPException for a foreign Host.
 
@@ -38,7 +46,7 @@ async def served(
         return await handler(request)
 
     app = web.Application(client_max_size=MAX_FORM, middlewares=[checked])
-    app.add_routes([*routes, *(web.get(path, _handler(report)) for path, report in reports.items())])
+    app.add_routes([*routes, *(web.get(path, _handler(report, is_operator)) for path, report in reports.items())])
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.25)
     await runner.setup()
     try:
@@ -49,11 +57,14 @@ async def served(
         await runner.cleanup()
 
 
-def _handler(report: Callable[[str], HealthReport]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(
+    report: Callable[[str], HealthReport], is_operator: IsOperator
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         answer = report(request.headers.get("Accept", ""))
+        body = answer.body if answer.details is None or not await is_operator(request) else answer.details
         return web.Response(
-            status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type, **answer.fields}
+            status=answer.status, body=body, headers={"Content-Type": answer.content_type, **answer.fields}
         )
 
     return handle

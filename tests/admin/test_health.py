@@ -17,9 +17,10 @@ def test_r51_the_process_is_healthy_whatever_its_upstreams_do() -> None:
 
 def test_r51_ready_is_when_every_required_upstream_is() -> None:
     told = asked("/readyz", ["waiting for git", "waiting for time"])
-    assert (told.status, told.body) == (503, b"waiting for git\nwaiting for time\n")
+    assert (told.status, told.details) == (503, b"waiting for git\nwaiting for time\n")
+    assert told.body == b"not ready\n", "what others learn names nothing"
     told = asked("/readyz", [])
-    assert (told.status, told.body) == (200, b"ok\n")
+    assert (told.status, told.body, told.details) == (200, b"ok\n", None)
 
 
 def test_metrics_are_in_the_format_that_the_scraper_asks_for() -> None:

@@ -27,9 +27,11 @@ COMMAND, *ARGUMENTS = ODD_SERVER
 
 
 @asynccontextmanager
-async def guarded(folder: Path, **limits: Any) -> AsyncIterator[Gateway]:
+async def guarded(folder: Path, *, missing: Json | None = None, **limits: Any) -> AsyncIterator[Gateway]:
+    """A gateway with two servers, and another that is `missing`."""
     odd = {"command": COMMAND, "args": ARGUMENTS}
-    settings: Json = configuration({"odd": odd, "other": odd})
+    settings: Json = configuration({"odd": odd, "other": odd} | ({} if missing is None else {"missing": missing}))
+    settings["admin"] = {"role": "admin"}
     settings["endpoints"] = {"both": {"upstreams": ["odd", "other"]}, "admins": {"roles": ["admin"]}}
     settings["access"] = {
         "authentication": {
@@ -230,6 +232,19 @@ async def test_metrics_name_no_upstream_to_a_caller_that_is_no_operator(tmp_path
             received = await answer(running.url, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + shown + b"\r\n")
             assert code(received) == status
             assert b"mcproxy_upstream_up" not in received
+
+
+async def test_r51_only_operators_learn_which_servers_the_gateway_waits_for(tmp_path: Path) -> None:
+    async with guarded(tmp_path, missing={"command": "/nowhere", "required": True}) as running:
+        told = {}
+        for who, shown in (("nobody", b""), ("a guess", bearer(make())), ("bob", bearer(BOB)), ("ann", bearer(ANN))):
+            head = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n" + shown + (b"\r\n" if shown else b"") + b"\r\n"
+            received = await answer(running.url, head)
+            assert code(received) == 503
+            told[who] = received.partition(b"\r\n\r\n")[2]
+        assert told == {**dict.fromkeys(("nobody", "a guess", "bob"), b"not ready\n"), "ann": b"waiting for missing\n"}
+        refusals = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
+        assert [entry["reason"] for entry in refusals if "reason" in entry] == ["unknown_key"], "a guess is noticed"
 
 
 async def test_nothing_of_the_gateways_environment_reaches_a_client(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.access.refusals import RefusalReason
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.front.oauth_metadata import TargetFacts, challenge, is_audience, resource_url
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.open_streams import IdentifyAgain
@@ -85,6 +86,18 @@ class Authenticator:
         except NotIdentified as refusal:
             self._identity.note_refusal(refusal, request.peer)
             raise
+
+    async def recognize(self, request: HttpRequestFacts) -> Principal | None:
+        """The sender's principal, or None, for pages that are for everyone.
+
+        Refused credentials are reported to operators; missing ones are not.
+        """
+        try:
+            return (await self._identified(request)).principal
+        except NotIdentified as refusal:
+            if refusal.fault is not Fault.MISSING:
+                self._identity.note_refusal(refusal, request.peer)
+            return None
 
     async def _identified(self, request: HttpRequestFacts) -> Identified:
         proxy = self._context.proxy

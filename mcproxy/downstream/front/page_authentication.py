@@ -62,6 +62,11 @@ class OperatorAuthentication:
             raise web.HTTPForbidden(text=f"{lack}\n")
         return found.principal
 
+    async def is_operator(self, request: web.Request) -> bool:
+        """Whether an operator sends a request to a page that is for everyone."""
+        found = await self._authenticator.recognize(_PageRequest(request))
+        return found is not None and missing_role(self._settings(), found) is None
+
 
 class _PageRequest:
     """A request of aiohttp's server as identity sees it (implements `authentication.HttpRequestFacts`)."""

@@ -33,8 +33,12 @@ async def page(given: Settings, allowed_hosts: tuple[str, ...] = ()) -> AsyncIte
             operators.check_host(request)
             return web.Response(text=(await operators(request)).name)
 
+        async def peek(request: web.Request) -> web.Response:
+            return web.Response(text="operator" if await operators.is_operator(request) else "somebody")
+
         application = web.Application()
         application.router.add_get("/ui", look)
+        application.router.add_get("/readyz", peek)
         with anyio.fail_after(GUARD):
             async with TestClient(TestServer(application)) as client:
                 yield client
@@ -98,3 +102,16 @@ async def test_r42_the_host_of_the_public_url_is_ours() -> None:
     async with page(given.model_copy(update={"admin": admin})) as client:
         assert (await looks(client, Host="ops.example"))[0] == 200
         assert (await looks(client, Host="gateway.example"))[0] == 421
+
+
+@pytest.mark.parametrize(
+    ("shown", "who"),
+    [
+        ({}, "somebody"),
+        ({"Authorization": "Bearer mcp_made_up"}, "somebody"),
+        ({"Authorization": basic("mcp_olga")}, "operator"),
+    ],
+)
+async def test_a_page_for_everyone_tells_operators_from_others(shown: dict[str, str], who: str) -> None:
+    async with page(settings()) as client, client.get("/readyz", headers=shown) as response:
+        assert (response.status, await response.text()) == (200, who)
