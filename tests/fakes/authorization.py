@@ -40,6 +40,8 @@ class Authorization:
     gives_refresh: bool = True
     outage: int | None = None
     """The status that the token endpoint answers with, while it is set."""
+    refuses: str | None = None
+    """The error of the token endpoint's refusals, while it is set."""
     token_requests: list[dict[str, str]] = field(default_factory=list)
     registrations: list[Json] = field(default_factory=list)
     revoked: list[str] = field(default_factory=list)
@@ -155,6 +157,8 @@ class Authorization:
                 return web.Response(status=503)  # who asked has gone before anything was done
         if self.outage is not None:
             return web.Response(status=self.outage, text="busy")
+        if self.refuses is not None:
+            return web.json_response({"error": self.refuses}, status=400)
         if form["grant_type"] == "refresh_token":
             if form["refresh_token"] not in self._refresh_tokens:
                 quoted = {"error_description": f"unknown: {form}"} if self.quotes_form else {}

@@ -161,7 +161,8 @@ class Authorizer:
                 self._request()
             return token
         if self._life.state is GrantState.REFUSED:
-            raise self._needed(self._life.reason or "the grant was refused")
+            self._refuse(self._why_refused)
+            raise self._needed(self._why_refused)
         if self._life.grant is not None and not self._can_request(self._life.grant):
             self._discard()
         if self._life.grant is None and self._challenge is None:
@@ -187,7 +188,12 @@ class Authorizer:
             raise self._needed("the server refuses the tokens that its authorization server gives")
         if self._life.grant is not None and not self._can_request(self._life.grant):
             self._discard()
-        await self._requested()
+        try:
+            await self._requested()
+        except Rejected:
+            if self._life.state is GrantState.REFUSED:
+                self._refuse(self._why_refused)  # neither the server nor the authorization server takes it
+            raise
         self.on_trial = generation > 0
         return True
 
@@ -238,7 +244,7 @@ class Authorizer:
             raise self._needed("there is no valid login")
         for _ in range(REQUESTS):
             before = self.generation
-            if self._done is None and self._clock() < self._cools_until:
+            if self._life.state is GrantState.REFUSED or (self._done is None and self._clock() < self._cools_until):
                 break
             await self._request().wait()
             if self._life.state is not GrantState.SERVING or self.generation == before:
@@ -248,8 +254,12 @@ class Authorizer:
                 return token
             # Another process had redeemed the refresh token, and the resulting token has expired too.
         if self._life.state is GrantState.REFUSED:
-            raise self._needed(self._life.reason or "the grant was refused")
+            raise self._needed(self._why_refused)
         raise Rejected(self._life.reason or "no token is available")
+
+    @property
+    def _why_refused(self) -> str:
+        return self._life.reason or "the grant was refused"
 
     def _request(self) -> anyio.Event:
         """Begins a token request unless one runs; returns an event that is set when it is over."""
@@ -302,15 +312,22 @@ class Authorizer:
         return is_login
 
     async def _refused(self, why: str, used: Grant | None) -> None:
-        """Handles a refusal. If another process redeemed the same refresh token first, its grant counts."""
+        """Handles a refused renewal. If another process redeemed the same refresh token first, its grant counts.
+
+        Otherwise the present token serves until its end, unless the grant was taken back.
+        """
         try:
             stored = await self._store.load(self._key)
         except StoreFailed:
-            stored = None
+            stored = used
         if stored is not None and used is not None and stored.replaces(used):
             self._adopt(stored)
             return
-        self._refuse(why)
+        self._over = used or self._over
+        if used is None or stored is None:
+            self._life.refused(why)
+        else:
+            self._life.not_renewed(why)
         self._on_change(self)
         log.warning("an upstream's grant was refused", upstream=self._name, why=why)
 

@@ -24,10 +24,6 @@ OLD: Final = 0.75
 """The part of a token's life after which it is renewed, while it still serves."""
 JITTER: Final = 0.1
 """The largest part of a token's life by which renewal comes earlier, so that not all are renewed at once."""
-LEEWAY: Final = 5.0
-"""Seconds before its expiry from which a token is no longer sent: the request takes a while."""
-SHORT: Final = 0.1
-"""The leeway of a short-lived token, as a part of its life."""
 
 
 class GrantState(Enum):
@@ -37,7 +33,7 @@ class GrantState(Enum):
     REQUESTING = "a first token is requested"
     SERVING = "the access token serves"
     REFRESHING = "a new token is requested; the old one serves until its end"
-    REFUSED = "refused for good: a login is needed, or another configuration"
+    REFUSED = "no token comes any more without a login or another configuration; the last one serves until its end"
 
 
 class GrantEvent(Enum):
@@ -156,8 +152,12 @@ class GrantLife:
         self._jitter = jitter
 
     def token(self, now: float) -> Token | None:
-        """The token that may be sent now."""
-        if self.grant is None or self.grant.token.is_over(now + _leeway(self.grant.token)):
+        """The token that may be sent now.
+
+        There is no leeway before its end: a server that finds it expired answers 401, and the request is sent again
+        with the next token.
+        """
+        if self.grant is None or self.grant.token.is_over(now):
             return None
         return self.grant.token
 
@@ -183,6 +183,11 @@ class GrantLife:
         self._become(GrantEvent.UNAVAILABLE)
         self.reason = why
 
+    def not_renewed(self, why: str) -> None:
+        """Notes that the authorization server refused the next token: the present one serves until its end."""
+        self._become(GrantEvent.REFUSED)
+        self.reason = why
+
     def refused(self, why: str) -> None:
         """Notes a refusal: no token is sent any more until the next login."""
         self._become(GrantEvent.REFUSED)
@@ -194,8 +199,3 @@ class GrantLife:
 
     def _become(self, event: GrantEvent) -> None:
         self.state = TRANSITIONS[self.state][event]
-
-
-def _leeway(token: Token) -> float:
-    """Seconds of leeway. A token of ten seconds would otherwise be too old to send before it is old enough to renew."""
-    return LEEWAY if token.expires_at is None else min(LEEWAY, SHORT * (token.expires_at - token.obtained_at))

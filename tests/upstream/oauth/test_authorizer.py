@@ -18,7 +18,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import LEEWAY, Grant, GrantKey, GrantState
+from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.storage.store import MemoryStore, StoreFailed
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
@@ -169,7 +169,7 @@ async def test_r65_a_minute_without_the_authorization_server_costs_no_grant_and_
         here.now += 76
         here.server.outage = 503
         for second in range(60):
-            if second < 100 - 76 - LEEWAY:
+            if second < 100 - 76:
                 assert await sent(here) == "access-token-1"
             else:
                 with pytest.raises(Rejected, match="503"):
@@ -196,6 +196,88 @@ async def test_r65_an_expired_token_in_an_outage_is_an_error_that_passes() -> No
         here.now += COOLDOWN
         here.server.outage = None
         assert await sent(here) == "access-token-2"
+
+
+async def test_r65_a_valid_token_is_sent_until_its_end_while_renewals_fail() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.now += 97
+        here.server.outage = 503
+        assert await sent(here) == "access-token-1"
+        await here.settled()
+        here.server.outage = None
+        here.now += 2.9
+        assert await sent(here) == "access-token-1", "the pause after the failed renewal is not over yet"
+        here.now += COOLDOWN
+        assert await sent(here) == "access-token-2"
+
+
+async def test_r65_a_token_endpoint_that_hangs_holds_up_no_call_with_a_valid_token() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.server.hold = anyio.Event()
+        for here.now in (1_000_097.0, 1_000_099.0):
+            assert await sent(here) == "access-token-1"
+            await here.server.asked(2)
+        here.server.hold.set()
+
+
+async def test_r65_a_refused_renewal_ends_no_valid_token() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.server.forget_refresh_tokens()
+        here.now += 80
+        for _ in range(5):
+            assert await sent(here) == "access-token-1"
+            await here.settled()
+        assert here.it.reason == "invalid_grant"
+        assert here.it.awaits_login is None
+        here.now += 20
+        for _ in range(5):
+            with pytest.raises(LoginNeeded, match="invalid_grant"):
+                await here.it.credential()
+        assert here.it.grant is None
+        assert len(here.server.token_requests) == 2
+        await here.log_in()
+        here.now += STORE_LOOKS
+        assert await sent(here) == "access-token-2"
+
+
+@pytest.mark.parametrize("settings", [PERSON, ITSELF])
+async def test_a_token_that_the_server_refuses_after_a_refused_renewal_is_sent_no_more(settings: OAuthSettings) -> None:
+    async with running(settings, life=100) as here:
+        if settings is PERSON:
+            await here.log_in()
+        else:
+            assert await here.it.challenged(401, WANTED, 0)
+        await sent(here)
+        here.server.refuses = "invalid_grant"
+        here.now += 80
+        await sent(here)
+        await here.settled()
+        asked = len(here.server.token_requests)
+        with pytest.raises(Rejected, match="invalid_grant"):
+            await here.it.challenged(401, WANTED, here.it.generation)
+        for _ in range(5):
+            with pytest.raises(Rejected, match="invalid_grant"):
+                await here.it.credential()
+        assert len(here.server.token_requests) == asked
+
+
+async def test_a_login_that_was_taken_back_ends_with_the_refusal_of_its_renewal() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.now += 80
+        here.server.hold = anyio.Event()
+        assert await sent(here) == "access-token-1"
+        await here.server.asked(2)
+        here.server.forget_refresh_tokens()
+        await here.store.delete(GrantKey("up"))
+        here.server.hold.set()
+        await here.settled()
+        assert here.it.grant is None
 
 
 async def test_r67_a_login_that_is_wanted_is_said_at_once_and_nothing_is_asked_again() -> None:
