@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from mcproxy.access.counters import CounterPlace
 from mcproxy.access.reservations import CounterKey
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.limits import Allowance, RateLimit
@@ -24,18 +25,32 @@ class LimitRule(msgspec.Struct, frozen=True):
     upstreams: re.Pattern[str]
     tools: re.Pattern[str] | None
 
-    def concerns(self, upstream: str, tool: str | None) -> bool:
-        """Whether the limit applies to a call: `upstream` is empty for a call to none, `tool` None for no tool."""
+    def concerns(self, upstream: str, tool: str | None, *, listed: bool = True) -> bool:
+        """Whether the limit applies to a call: `upstream` is empty for a call to none, `tool` None for no tool.
+
+        It applies to a tool that is not `listed` whatever its globs say: the upstream may have another name for it.
+        """
         per = self.limit.per
         if not self.upstreams.match(upstream) or ("upstream" in per and not upstream):
             return False
         if self.tools is None:
             return "tool" not in per or tool is not None
-        return tool is not None and self.tools.match(tool) is not None
+        return tool is not None and (not listed or self.tools.match(tool) is not None)
 
-    def key(self, caller: Principal, upstream: str, tool: str | None) -> CounterKey:
-        """The counter of a call: one for each combination of the values in `per`."""
-        values = {"principal": caller.name, "upstream": upstream, "tool": f"{upstream}\0{tool}"}
+    def place(self, caller: Principal, upstream: str, tool: str | None, *, listed: bool) -> CounterPlace:
+        """The place of a call's counter: one for each combination of the values in `per`.
+
+        Tools that are not `listed` count together for each upstream: anybody can make up names.
+        """
+        per = self.limit.per
+        owner = caller.name if "principal" in per else f"upstream\0{upstream}"
+        together = self._key(caller, upstream, upstream) if "tool" in per else None
+        if together is not None and not listed:
+            return CounterPlace(together, owner)
+        return CounterPlace(self._key(caller, upstream, f"{upstream}\0{tool}"), owner, together)
+
+    def _key(self, caller: Principal, upstream: str, tool: str) -> CounterKey:
+        values = {"principal": caller.name, "upstream": upstream, "tool": tool}
         return (self.name, *(values[part] for part in self.limit.per))
 
     def allowance(self, roles: Collection[str]) -> Allowance:

@@ -16,6 +16,7 @@ from typing import Final, Literal, assert_never
 
 import msgspec
 
+from mcproxy.access.counters import Count, CounterPlace, Counters
 from mcproxy.access.limit_rules import LimitRule, burst_of, rule_of
 from mcproxy.access.reservations import CounterKey, Ledger, Measure, Reservation
 from mcproxy.call.identity import Principal
@@ -47,33 +48,11 @@ class Exceeded(Exception):
         self.retry_after = retry_after
 
 
-class _Count(msgspec.Struct):
-    """The counter of one key."""
-
-    kept: bool = False
-    """Whether this counter is stored, so that the next call of its key counts here."""
-    running: int = 0
-    day: float = 0
-    """The day that `today` counts, as days since 1970."""
-    today: int = 0
-    full_at: float = -math.inf
-    """The time at which its bucket will be full again without further calls: the bucket's whole state (as in GCRA)."""
-    reserved: dict[Measure, Reservation] | None = None
-    """This process's reservations, if several share the count."""
-
-    def is_idle(self, now: float, day: float) -> bool:
-        """Whether it equals a new counter."""
-        if self.full_at > now or self.running or (self.today and self.day == day):
-            return False
-        reserved = () if self.reserved is None else self.reserved.values()
-        return not any(reservation.waiting or reservation.closed_until > now for reservation in reserved)
-
-
 class _AppliedLimit(msgspec.Struct):
     """One limit as applied to calls of one caller to one tool, with its counter."""
 
-    key: CounterKey
-    count: _Count
+    place: CounterPlace
+    count: Count
     at_once: int | None
     daily: int | None
     rate: float | None
@@ -83,7 +62,7 @@ class _AppliedLimit(msgspec.Struct):
 
     @property
     def limit(self) -> str:
-        return self.key[0]
+        return self.place.key[0]
 
     @property
     def measures(self) -> Iterator[tuple[Measure, int]]:
@@ -131,21 +110,17 @@ class Limits:
 
     def __init__(self, rates: RateLimits) -> None:
         self._ledger: Ledger | None = None
-        self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
-        """Least recently used first."""
-        self._apart: dict[CounterKey, _Count] = {}
-        """Counters that were evicted while their calls still run."""
+        self._counters = Counters(rates.max_keys)
         self._swept = -math.inf
         self._rules: list[LimitRule] = []
-        self._max_keys = 0
         self.reconfigure(rates)
 
     def reconfigure(self, rates: RateLimits) -> None:
         """Puts other limits in force. A limit of the same name keeps its counters."""
-        self._max_keys = rates.max_keys
+        self._counters.most = rates.max_keys
         self._rules = [rule_of(name, limit) for name, limit in rates.rules.items()]
         self._applied: OrderedDict[_CallKey, _AppliedLimits] = OrderedDict()
-        for count in (*self._counts.values(), *self._apart.values()):
+        for count in self._counters:
             for reservation in (count.reserved or {}).values():
                 reservation.limit = 0  # the next call sets the present limit
 
@@ -169,13 +144,14 @@ class Limits:
         clock: Callable[[], float],
         calendar: Callable[[], float],
         *,
+        listed: bool = True,
         resumes: bool = False,
     ) -> Admission:
         """As `admit`; waits for the ledger if a limit is `exact`, or if the reservation is used up."""
         assert self._ledger is not None
         for _ in range(MAX_WAITS):
             try:
-                return self.admit(caller, upstream, tool, clock(), calendar(), resumes=resumes)
+                return self.admit(caller, upstream, tool, clock(), calendar(), listed=listed, resumes=resumes)
             except Exceeded as exceeded:
                 lacking = exceeded.lacking
                 if lacking is None:
@@ -185,36 +161,49 @@ class Limits:
                 await self._ledger.reserve(lacking)
             finally:
                 lacking.waiting -= 1
-        return self.admit(caller, upstream, tool, clock(), calendar(), resumes=resumes)
+        return self.admit(caller, upstream, tool, clock(), calendar(), listed=listed, resumes=resumes)
 
     def admit(
-        self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float, *, resumes: bool = False
+        self,
+        caller: Principal,
+        upstream: str,
+        tool: str | None,
+        now: float,
+        utc: float,
+        *,
+        listed: bool = True,
+        resumes: bool = False,
     ) -> Admission:
         """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted.
 
         With `resumes` it goes on with a call that runs already, and counts as another request, but not as another call.
         `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
+        Tools that are not `listed` count together for each upstream.
         """
         day, ledger = utc // DAY, self._ledger
-        call_key = (caller.name, caller.roles, upstream, tool)
-        found = self._applied.get(call_key) or self._limits_of(call_key, caller)
+        if listed:
+            call_key = (caller.name, caller.roles, upstream, tool)
+            found = self._applied.get(call_key) or self._remembered(call_key, caller)
+        else:
+            found = self._limits_of(caller, upstream, tool, listed=False)
+        new = 0
         for applied in found.limits:
-            if not applied.count.kept:
-                applied.count = self._count(applied.key)
+            if not applied.count.stored:
+                applied.count = self._counters.find(applied.place)
+                new += not applied.count.stored
             if ledger is None:
                 _check(applied, now, utc, day, resumes)
             else:
                 self._check_shared(ledger, applied, now, utc, resumes)
+        if new and len(self._counters) + new > self._counters.most:
+            self._make_room(found.limits[0].limit, new, now, utc)
         for applied in found.limits:
-            if applied.count.kept:
-                self._counts.move_to_end(applied.key)
-            else:
-                self._keep(applied)
+            self._counters.use(applied.count)
             if ledger is None:
                 _take(applied, now, day, resumes)
             else:
                 self._take_shared(ledger, applied, now, day, resumes)
-        if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
+        if now - self._swept >= SWEEP:
             self._sweep(now, day)
         return _NOTHING if resumes else found.grant
 
@@ -225,8 +214,7 @@ class Limits:
             count.running -= 1
             if self._ledger is not None:
                 self._give_back(self._ledger, count)
-            if not count.running and not count.kept:
-                del self._apart[applied.key]
+            if self._counters.ended(count):
                 self._end_reservations(count)
 
     def _check_shared(self, ledger: Ledger, applied: _AppliedLimit, now: float, utc: float, resumes: bool) -> None:
@@ -239,10 +227,10 @@ class Limits:
         _check(applied, now, utc, utc // DAY, resumes)
         for reservation, limit in self._reservations(applied, utc // DAY, resumes):
             if not reservation.has_room(limit, now):
-                if not applied.count.kept:
-                    self._keep(applied)  # the caller's next call will find the same reservation
-                    if len(self._counts) > self._max_keys:
-                        self._sweep(now, utc // DAY)
+                if not applied.count.stored:
+                    if len(self._counters) >= self._counters.most:
+                        self._make_room(applied.limit, 1, now, utc)
+                    self._counters.use(applied.count)  # the caller's next call will find the same reservation
                 raise _exhausted(applied, reservation, limit, now, utc)
 
     def _take_shared(self, ledger: Ledger, applied: _AppliedLimit, now: float, day: float, resumes: bool) -> None:
@@ -252,7 +240,7 @@ class Limits:
             if reservation.is_wanting:
                 ledger.ask(reservation)
 
-    def _give_back(self, ledger: Ledger, count: _Count) -> None:
+    def _give_back(self, ledger: Ledger, count: Count) -> None:
         """Returns one of the concurrent calls that this process has reserved."""
         reservation = (count.reserved or {}).get(Measure.AT_ONCE)
         if reservation is not None:
@@ -272,7 +260,7 @@ class Limits:
             window = day if measure is Measure.DAILY else 0
             reservation = reserved.get(measure)
             if reservation is None or reservation.window != window:
-                reservation = reserved[measure] = self._renewed(reservation, applied.key, measure, window)
+                reservation = reserved[measure] = self._renewed(reservation, applied.count.place.key, measure, window)
             if limit > reservation.limit:
                 reservation.set_limit(limit, applied.rate or 0, exact=applied.exact)
             found.append((reservation, limit))
@@ -284,7 +272,7 @@ class Limits:
             self._end_reservation(earlier)
         return Reservation(key, measure, self._ledger.name(), window)
 
-    def _end_reservations(self, count: _Count) -> None:
+    def _end_reservations(self, count: Count) -> None:
         reserved, count.reserved = count.reserved, None
         for reservation in (reserved or {}).values():
             self._end_reservation(reservation)
@@ -294,44 +282,44 @@ class Limits:
         reservation.is_over = True
         self._ledger.ask(reservation)
 
-    def _limits_of(self, call_key: _CallKey, caller: Principal) -> _AppliedLimits:
+    def _remembered(self, call_key: _CallKey, caller: Principal) -> _AppliedLimits:
         _, _, upstream, tool = call_key
-        rules = [rule for rule in self._rules if rule.concerns(upstream, tool)]
-        limits = tuple(
-            _applied_limit(rule.key(caller, upstream, tool), rule.allowance(caller.roles), rule.limit) for rule in rules
-        )
-        running = Admission(tuple(applied for applied in limits if applied.at_once is not None))
-        found = self._applied[call_key] = _AppliedLimits(limits, running)
-        if len(self._applied) > self._max_keys:
+        found = self._applied[call_key] = self._limits_of(caller, upstream, tool, listed=True)
+        if len(self._applied) > self._counters.most:
             self._applied.popitem(last=False)
         return found
 
-    def _count(self, key: CounterKey) -> _Count:
-        """The counter of a key. A new one is not stored yet: a refused call leaves nothing behind."""
-        return self._counts.get(key) or self._apart.get(key) or _Count()
+    def _limits_of(self, caller: Principal, upstream: str, tool: str | None, *, listed: bool) -> _AppliedLimits:
+        rules = [rule for rule in self._rules if rule.concerns(upstream, tool, listed=listed)]
+        limits = tuple(
+            _applied_limit(rule.place(caller, upstream, tool, listed=listed), rule.allowance(caller.roles), rule.limit)
+            for rule in rules
+        )
+        return _AppliedLimits(limits, Admission(tuple(applied for applied in limits if applied.at_once is not None)))
 
-    def _keep(self, applied: _AppliedLimit) -> None:
-        self._apart.pop(applied.key, None)
-        self._counts[applied.key] = applied.count
-        applied.count.kept = True
+    def _make_room(self, limit: str, new: int, now: float, utc: float) -> None:
+        """Drops counters until so many new ones fit. Raises Exceeded if that would undo what was counted."""
+        self._sweep(now, utc // DAY)
+        remembered = self._ledger is not None and not self._ledger.is_away
+        while len(self._counters) and len(self._counters) + new > self._counters.most:
+            dropped = self._counters.drop_one(utc // DAY, remembered=remembered)
+            if dropped is None:
+                raise Exceeded(limit, "no more callers can be counted (`access.limits.max_keys`)", DAY - utc % DAY)
+            if not dropped.running:
+                self._end_reservations(dropped)
 
     def _sweep(self, now: float, day: float) -> None:
-        """Drops idle counters, and the least recently used ones beyond the limit."""
-        self._swept, counts = now, self._counts
-        while counts and (len(counts) > self._max_keys or next(iter(counts.values())).is_idle(now, day)):
-            key, count = counts.popitem(last=False)
-            count.kept = False
-            if count.running:
-                self._apart[key] = count
-            else:
-                self._end_reservations(count)
+        """Drops idle counters."""
+        self._swept = now
+        for count in self._counters.sweep(now, day):
+            self._end_reservations(count)
 
 
-def _applied_limit(key: CounterKey, allowed: Allowance, limit: RateLimit) -> _AppliedLimit:
+def _applied_limit(place: CounterPlace, allowed: Allowance, limit: RateLimit) -> _AppliedLimit:
     burst = 0 if allowed.rate is None else burst_of(allowed)
     return _AppliedLimit(
-        key,
-        count=_Count(),
+        place,
+        count=Count(place),
         at_once=allowed.at_once,
         daily=allowed.daily,
         rate=allowed.rate,
@@ -389,7 +377,7 @@ def _take(applied: _AppliedLimit, now: float, day: float, resumes: bool) -> None
         count.running += 1
     if applied.daily is not None:
         count.today = count.today + 1 if count.day == day else 1
-        count.day = day
+        count.day, count.spent = day, count.today >= applied.daily
     if rate is not None:
         count.full_at = (count.full_at if count.full_at > now else now) + 1 / rate
 

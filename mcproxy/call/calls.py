@@ -61,6 +61,8 @@ class CallSubject(msgspec.Struct, frozen=True):
     """Turns a caller's arguments into those that the upstream gets, if the two differ. Raises McpError."""
     tool: str = ""
     """Of a task: the upstream's own name of the tool whose call became it, if known."""
+    is_guess: bool = False
+    """Whether its upstream's list is not known yet, so that `own` may be any name."""
 
 
 class HookVerdict(msgspec.Struct, frozen=True):

@@ -206,14 +206,17 @@ def limited(
                 return await handler(call)
             subject = call.notes.subject or subject_of(call)
             tool = subject.own if subject.upstream and subject.kind is _TOOLS else None
-            caller, again = call.caller.principal, resumes(call)
+            caller, upstream, listed = call.caller.principal, subject.upstream, not subject.is_guess
+            again = resumes(call)
             try:
                 if is_shared:
-                    grant = await limits.admit_shared(caller, subject.upstream, tool, clock, calendar, resumes=again)
+                    grant = await limits.admit_shared(
+                        caller, upstream, tool, clock, calendar, listed=listed, resumes=again
+                    )
                 else:
-                    grant = limits.admit(caller, subject.upstream, tool, clock(), calendar(), resumes=again)
+                    grant = limits.admit(caller, upstream, tool, clock(), calendar(), listed=listed, resumes=again)
             except Exceeded as exceeded:
-                metrics.limited.labels(subject.upstream, exceeded.limit).inc()
+                metrics.limited.labels(upstream, exceeded.limit).inc()
                 raise _too_much(exceeded) from exceeded
             try:
                 return await handler(call)

@@ -140,18 +140,18 @@ def test_what_is_kept_of_callers_is_bounded_and_the_idle_are_forgotten() -> None
     some = limits(10, r={"rate": "1/s", "daily": 9, "at_once": 9, "per": ["principal"]})
     for number in range(100):
         some.release(some.admit(*ask(f"p{number}"), 0, MIDNIGHT))
-    assert (len(some._counts), len(some._apart)) == (10, 0)
+    assert (len(some._counters), some._counters.running) == (10, 0)
     some.release(some.admit(*ask("last"), 60, MIDNIGHT + DAY))
-    assert (len(some._counts), len(some._apart)) == (1, 0)
+    assert (len(some._counters), some._counters.running) == (1, 0)
 
 
 def test_a_refused_client_leaves_nothing_behind_and_takes_no_place() -> None:
     some = limits(3, tool={"rate": "1/h", "per": ["tool"]}, caller={"rate": "1/h", "burst": 2, "per": ["principal"]})
     assert admitted(some, ask(tool="push"), 0) == 1
     assert admitted(some, ask(tool="pull"), 0) == 1
-    before = list(some._counts)
+    before = list(some._counters)
     assert [admitted(some, ask(tool=f"made-up-{number}"), 0) for number in range(100)] == [0] * 100
-    assert list(some._counts) == before
+    assert list(some._counters) == before
     assert refusal(some, ask("bob", tool="push"), 0).limit == "tool"
 
 
@@ -160,10 +160,10 @@ def test_a_count_that_gives_way_still_knows_what_runs() -> None:
     first = some.admit(*ask("first"), 0, MIDNIGHT)
     for number in range(10):
         some.release(some.admit(*ask(f"p{number}"), 0, MIDNIGHT))
-    assert len(some._apart) == 1
+    assert some._counters.running == 1
     assert admitted(some, ask("first"), 0) == 0
     some.release(first)
-    assert len(some._apart) == 0
+    assert some._counters.running == 0
     again = some.admit(*ask("first"), 0, MIDNIGHT)
     some.admit(*ask("p0"), 0, MIDNIGHT)
     some.admit(*ask("p1"), 0, MIDNIGHT)

@@ -80,9 +80,11 @@ async def replicas(
         tasks.cancel_scope.cancel()
 
 
-def replica(store: Store, name: str, live: Callable[[], Sequence[str]], **rule: object) -> Replica:
+def replica(
+    store: Store, name: str, live: Callable[[], Sequence[str]], max_keys: int = 1000, **rule: object
+) -> Replica:
     ledger = SharedLedger(store, name, live, anyio.current_time, GUARD)
-    limits = Limits(RateLimits.model_validate({"rules": {"rule": rule}}))
+    limits = Limits(RateLimits.model_validate({"rules": {"rule": rule}, "max_keys": max_keys}))
     limits.share(ledger)
     return Replica(limits, ledger)
 
@@ -265,6 +267,20 @@ async def test_while_the_store_is_away_each_replica_has_its_part_of_a_limit_and_
         assert await alternating(three, 300) <= 3
     async with replicas(store, many=1, daily=34, exact=True) as [later]:
         assert 1 <= await alternating([later], 10) <= 4
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_r73_a_count_that_a_replica_dropped_is_not_begun_anew(is_away: bool) -> None:
+    store = HeldStore(LocalStore())
+    async with replicas(store, many=1, max_keys=10, daily=4, exact=True, per=["principal"]) as [one]:
+        store.is_broken = is_away
+        assert [await one.call() for _ in range(3)] == [True, True, True]
+        assert one.ledger.is_away == is_away
+        for number in range(30):
+            await one.call(caller=Principal(f"p{number}"))
+        store.is_broken = False
+        await one.settled()
+        assert [await one.call() for _ in range(3)] == [True, False, False]
 
 
 async def test_while_the_store_is_away_a_closed_limit_refuses() -> None:

@@ -246,6 +246,24 @@ async def test_what_has_servers_asked_though_it_names_none_is_limited(method: st
         assert error(await h.call(method, session="one", level="debug")).code == LIMIT_EXCEEDED
 
 
+async def test_made_up_tools_of_a_server_whose_list_is_unknown_bring_no_new_quota() -> None:
+    limits = limiting(daily=3, per=["principal", "tool"])["limits"]
+    assert isinstance(limits, dict)
+    async with house(busy("ill"), busy(), access={"limits": {**limits, "max_keys": 10}}) as h:
+        h["ill"].reachable = False
+        bob = Principal("bob")
+        h["up"].connect(None)
+        await h.call("tools/list", principal=bob)
+        for _ in range(3):
+            assert isinstance(await h.call("tools/call", name="up__push", principal=bob), Complete)
+        codes = [
+            error(await h.call("tools/call", name=f"ill__{number}", principal=Principal("ann"))).code
+            for number in range(50)
+        ]
+        assert codes.count(LIMIT_EXCEEDED) == 50 - 3
+        assert error(await h.call("tools/call", name="up__push", principal=bob)).code == LIMIT_EXCEEDED
+
+
 async def test_r49_limits_are_others_after_a_reload_and_count_on() -> None:
     async with house(busy(), access=limiting(rate="1/h")) as h:
         await h.ready()

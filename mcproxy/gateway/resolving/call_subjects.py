@@ -87,9 +87,9 @@ class SubjectResolver:
         space = next((space for space in view.layout.spaces if space.may_own_name(name)), None)
         if space is None or self._catalogue.known.listing(self._catalogue.link(space, call.caller), kind) is not None:
             return CallSubject(kind=kind, own=name)
-        # Not listed yet: the call will have the list fetched, and counts as one of the tool that it probably names.
+        # Not listed yet: the call will have the list fetched. Any name may come, so such calls count together.
         own = name.removeprefix(space.prefix + SEPARATOR) if space.prefix else name
-        return CallSubject(space.upstream, kind, own[:MAX_UNLISTED])
+        return CallSubject(space.upstream, kind, own[:MAX_UNLISTED], is_guess=True)
 
     def _resource(self, uri: str, call: Call) -> CallSubject:
         found = self._catalogue.view(call.caller).resource(uri)

@@ -80,4 +80,5 @@ class RateLimits(Section):
     for callers with a role.
     """
     max_keys: Positive = 100_000
-    """Counts kept per kind of count; beyond it those of the callers longest idle are dropped."""
+    """Counters kept. Beyond it, the caller with the most counters has one for all tools of an upstream until they are
+    idle; a daily count that is used up is never dropped, and callers for whom there is no room are refused."""
