@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -69,7 +70,7 @@ class Replica:
 
 @asynccontextmanager
 async def replicas(
-    store: Store, many: int = 3, live: Callable[[], Sequence[str]] | None = None, **rule: object
+    store: Store, many: int = 3, live: Callable[[], Sequence[str]] | None = None, **rule: Any
 ) -> AsyncIterator[list[Replica]]:
     names = [f"r{number}" for number in range(many)]
     async with anyio.create_task_group() as tasks:
@@ -80,9 +81,7 @@ async def replicas(
         tasks.cancel_scope.cancel()
 
 
-def replica(
-    store: Store, name: str, live: Callable[[], Sequence[str]], max_keys: int = 1000, **rule: object
-) -> Replica:
+def replica(store: Store, name: str, live: Callable[[], Sequence[str]], max_keys: int = 1000, **rule: Any) -> Replica:
     ledger = SharedLedger(store, name, live, anyio.current_time, GUARD)
     limits = Limits(RateLimits.model_validate({"rules": {"rule": rule}, "max_keys": max_keys}))
     limits.share(ledger)
