@@ -1,6 +1,6 @@
 """Expand the references in a configuration's texts: `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${file:/path}`, `$${`.
 
-Also those of hosts: `${input:ID}`, `${userHome}`, `${workspaceFolder}`, `${pathSeparator}`. A missing variable or file
+Also `${input:ID}`, `${userHome}`, `${workspaceFolder}`, `${pathSeparator}` and `${:-text}`. A missing variable or file
 is a problem; no reference is left unexpanded silently. Collects the values, so that logs can be redacted.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,13 +26,11 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Largest size of a file named by `${file:...}` or `envFile`."""
 
 _REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<body>[^{}]*)\}|(?P<open>\$\{)")
-HOST_REFERENCE: Final = re.compile(
-    r"\$\{(?P<body>(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?|input:[^{}]+|pathSeparator|/)\}"
-)
-"""The references of hosts; anything else of the form `${...}` is plain text to them."""
-_GEMINI_REFERENCE: Final = re.compile(HOST_REFERENCE.pattern + r"|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
 _BODY: Final = re.compile(r"(?:(?P<scheme>env|file|input):)?(?P<name>.*?)(?::-(?P<default>.*))?", re.DOTALL)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_FOLDERS: Final = frozenset({"", "userHome", "workspaceFolder", "pathSeparator", "/"})
+"""Names that are not variables."""
 
 PUBLIC_VARIABLES: Final = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "HOSTNAME", "LANG"})
 """Variables whose values are no secrets: redacting them would make logs unreadable."""
@@ -52,7 +50,7 @@ class Expansion(msgspec.Struct):
     files: set[Path] = msgspec.field(default_factory=set)
     """Files that were read or were missing."""
     host_file: bool = False
-    """Whether the file is a host's own: then only hosts' references are expanded, and the rest is plain text."""
+    """Whether the file is a host's own, whose references `hosts.references` has rewritten in our syntax."""
     warnings: list[Problem] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,16 +92,8 @@ class Expansion(msgspec.Struct):
         return node
 
     def _string(self, node: Node, text: str) -> Node:
-        # Gemini CLI alone expands a bare $VAR; in other files a dollar sign is literal.
-        bare = self.host_file and self.folder.name == ".gemini"
-        pattern = _GEMINI_REFERENCE if bare else HOST_REFERENCE if self.host_file else _REFERENCE
-        if self.host_file and "${file:" in text:
-            sentence = (
-                "${file:...} is plain text in a host's own file: use a variable, or put the server into mcproxy.yaml"
-            )
-            self.warnings.append(Problem(str(self.file), sentence, node.place, node.path))
         try:
-            expanded = pattern.sub(partial(self._reference, node), text)
+            expanded = _REFERENCE.sub(partial(self._reference, node), text)
         except Missing as missing:
             self.problems.append(Problem(str(self.file), str(missing), node.place, node.path))
             return node
@@ -111,12 +101,10 @@ class Expansion(msgspec.Struct):
 
     def _reference(self, node: Node, match: re.Match[str]) -> str:
         groups = match.groupdict()
-        if groups.get("escape"):
+        if groups["escape"]:
             return "${"
-        if groups.get("open"):
+        if groups["open"]:
             raise Missing("a ${ without its }, or with another brace before it; write $${ for a literal ${")
-        if bare := groups.get("bare"):
-            return self._variable(bare, None)
         if groups["body"].startswith(CALLER):
             return self._of_caller(node, match[0])
         body = _BODY.fullmatch(groups["body"])
@@ -139,6 +127,8 @@ class Expansion(msgspec.Struct):
 
     def _named(self, name: str, default: str | None) -> str:
         match name:
+            case "" if default is not None:
+                return default
             case "userHome":
                 return str(Path.home())
             case "workspaceFolder":
@@ -162,8 +152,8 @@ class Expansion(msgspec.Struct):
         return default
 
     def _input(self, name: str) -> str:
-        """VS Code prompts for inputs; here they are environment variables."""
-        variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper()
+        """VS Code prompts for inputs; here they are environment variables that nothing else uses."""
+        variable = input_variable(name)
         value = self.environ.get(variable)
         if value is None:
             raise Missing(f"the input {name!r} cannot be prompted for here: set the environment variable {variable}")
@@ -172,6 +162,29 @@ class Expansion(msgspec.Struct):
     def _secret(self, value: str) -> str:
         self.secrets.add(value)
         return value
+
+
+def referred(value: object) -> Iterator[str]:
+    """What the texts in a value refer to: names of environment variables, and files as `file:PATH`."""
+    match value:
+        case str():
+            for match in _REFERENCE.finditer(value):
+                body = _BODY.fullmatch(match["body"] or "")
+                if body is None or body["name"] in _FOLDERS or value.startswith(CALLER, match.start() + 2):
+                    continue
+                scheme, name = body["scheme"], body["name"]
+                yield input_variable(name) if scheme == "input" else f"file:{name}" if scheme == "file" else name
+        case dict():
+            for member in value.values():
+                yield from referred(member)
+        case list():
+            for item in value:
+                yield from referred(item)
+
+
+def input_variable(name: str) -> str:
+    """The variable for an input. Its prefix keeps a file from choosing one that the environment has for another use."""
+    return "MCPROXY_INPUT_" + re.sub(r"\W", "_", name, flags=re.ASCII).upper()
 
 
 def is_argument(path: Sequence[PathKey]) -> bool:

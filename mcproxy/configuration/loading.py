@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node, follow
 from mcproxy.configuration.expansion import Expansion
 from mcproxy.configuration.files import file_text
+from mcproxy.configuration.hosts.locations import syntax_of
+from mcproxy.configuration.hosts.references import Rewriting, foreign_references
 from mcproxy.configuration.hosts.translation import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
@@ -100,7 +103,13 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
     """
     host_file = path.name not in FILE_NAMES and is_hosts(document, path.suffix)
     expansion = Expansion(path, environ, host_file=host_file)
-    if not host_file:
+    if host_file:
+        document = _rewritten(document, path)
+        expansion.warnings += [
+            Problem(str(path), f"{found} {_FOREIGN}", node.place, node.path)
+            for node, found in foreign_references(document)
+        ]
+    else:
         expansion.read_env_file(ENV_FILE)
     validator = Validator(expansion)
     settings = validator.settings(document)
@@ -110,6 +119,21 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
     warnings = tuple(sorted([*validator.warnings, *expansion.warnings], key=lambda warning: warning.place or START))
     secrets = frozenset(expansion.secrets | credentials(settings))
     return Configuration(path, settings.keeping_secret(secrets), secrets, files, warnings, document)
+
+
+_FOREIGN: Final = "is plain text in this host's own file: refer to it as the host does, or use mcproxy.yaml"
+
+
+def _rewritten(document: Node, path: Path) -> Node:
+    """A host's own file with its references in our syntax."""
+    rewriting = Rewriting(syntax_of(path, document), path.absolute().parent)
+    members = {
+        key: replace(node, value={name: rewriting.server(entry) for name, entry in node.members.items()})
+        if key in SERVER_MAPS and isinstance(node.value, dict)
+        else rewriting.literal(node)
+        for key, node in document.members.items()
+    }
+    return replace(document, value=members)
 
 
 def read_document(path: Path) -> Node:

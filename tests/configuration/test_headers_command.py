@@ -65,6 +65,6 @@ def test_a_secret_in_a_hosts_helper_becomes_a_variable(tmp_path: Path) -> None:
         json.dumps({"mcpServers": {"web": {"url": "https://a", "headersHelper": line}}})
     )
     imported = import_servers(str(tmp_path / "host.json"), tmp_path)
-    assert imported.servers["web"]["headers_command"] == ["/opt/bin/headers", "--token", "${WEB_TOKEN}"]
-    assert imported.variables == {"WEB_TOKEN": "web: headers_command.2"}
+    assert imported.servers["web"]["headers_command"] == ["/opt/bin/headers", "--token", "${MCPROXY_WEB_TOKEN}"]
+    assert imported.variables == {"MCPROXY_WEB_TOKEN": "web: headers_command.2"}
     assert "ghp_" not in imported.render()

@@ -112,6 +112,12 @@ def _import(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A new file; secrets go into a `.env` beside it.")
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--as", help="The host whose references (${env:X} and the like) a file has.", autocompletion=hosts
+        ),
+    ] = None,
 ) -> None:
     """Convert hosts' servers to a configuration of mcproxy.
 
@@ -119,7 +125,7 @@ def _import(
     """
     from mcproxy.cli.setup.importing import import_
 
-    import_(source, output)
+    import_(source, output, host)
 
 
 def _add(

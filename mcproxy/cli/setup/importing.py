@@ -16,15 +16,16 @@ from mcproxy.configuration.hosts.importing import Imported, import_servers
 from mcproxy.configuration.loading import ENV_FILE
 
 
-def import_(sources: Sequence[str], output: Path | None) -> None:
+def import_(sources: Sequence[str], output: Path | None, host: str | None) -> None:
     """Prints or writes the configuration, and says which steps remain. Raises ConfigurationError."""
     if output is None:
-        imported = import_servers(sources, Path.cwd(), connected=own_entries())
+        imported = import_servers(sources, Path.cwd(), connected=own_entries(), host=host)
         print_out(imported.render().rstrip(), lines=True)
     else:
         env_file = output.absolute().parent / ENV_FILE
         before = existing_text(env_file) or ""
-        imported = import_servers(sources, Path.cwd(), existing=parse_env_file(before), connected=own_entries())
+        existing = parse_env_file(before)
+        imported = import_servers(sources, Path.cwd(), existing=existing, connected=own_entries(), host=host)
         _write_new(output, imported.render())
         add_variables(env_file, before, imported.render_env())
     for line in import_summary(imported, output):
@@ -49,6 +50,9 @@ def import_summary(imported: Imported, output: Path | None) -> list[str]:
     if wanted:
         lines.append("set these variables to the values that the host's file has:")
         lines += [f"  {name}  ({place})" for name, place in wanted.items()]
+    if inherited := imported.inherited:
+        lines.append("these come from your environment and files whenever the gateway starts:")
+        lines += [f"  {what}  (sent to {', '.join(names)})" for what, names in inherited.items()]
     logins = [name for name, server in imported.servers.items() if "oauth" in server]
     if logins:
         lines.append("these want an OAuth login, which hosts do not share; log in here once:")

@@ -14,11 +14,22 @@ from typing import Final
 from msgspec.structs import replace
 
 from mcproxy.configuration.documents.tree import Node
-from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, flattened, map_text
+from mcproxy.configuration.hosts.references import (
+    BRACES,
+    CONTINUE,
+    GOOSE,
+    LITERAL,
+    OPENCODE,
+    VSCODE,
+    HostSyntax,
+    Origin,
+    Rewriting,
+    reference,
+)
+from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, flattened
 
 _NONE: Final = Node(None)
-_OPENCODE_VARIABLE: Final = re.compile(r"\{env:([A-Za-z_]\w*)\}")
-_CONTINUE_SECRET: Final = re.compile(r"\$\{\{\s*secrets\.([A-Za-z_]\w*)\s*\}\}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(slots=True)
@@ -48,26 +59,49 @@ class HostServer:
         if self.take(key) is not None:
             self.notes.append(f"`{key}` was left out: {because}")
 
-    def merge(self, key: str, more: Mapping[str, str]) -> None:
-        """Adds texts to a mapping such as `env`."""
+    def refer(self, key: str, variables: Mapping[str, Node], before: str = "") -> None:
+        """Adds references to variables of the environment, by their names, to a mapping such as `env`."""
         known = self.members.get(key, replace(self.entry, value={}))
-        added = {name: replace(self.entry, value=text, text=text) for name, text in more.items()}
+        added: dict[str, Node] = {}
+        for name, variable in variables.items():
+            if _VARIABLE.fullmatch(variable.text):
+                text = before + reference(variable.text)
+                added[name] = replace(self.entry, value=text, text=text)
+            else:
+                self.notes.append(f"`{key}.{name}` was left out: {variable.text!r} is not the name of a variable")
         self.members[key] = replace(known, value={**known.members, **added})
 
 
-def host_servers(document: Node, folder: Path) -> Iterator[HostServer]:
-    """Every server of a host's file; of Claude Code's own also those of the project in `folder`."""
+_Translate = Callable[[HostServer], bool | None]
+"""Gives a server our keys; returns False if it is not one that we can run."""
+
+
+def host_servers(document: Node, folder: Path, origin: Origin) -> Iterator[HostServer]:
+    """Every server of a host's file, with its references in our syntax.
+
+    Of Claude Code's own file also those of the project in `folder`.
+    """
+
+    def mapped(servers: Node, translate: _Translate, usual: HostSyntax) -> Iterator[HostServer]:
+        return _mapped(servers, translate, origin.rewriting(usual))
+
     projects = document.members.get("projects", _NONE)
     for holder in (document, projects.members.get(str(folder.absolute()), _NONE)):
         for key in SERVER_MAPS:
-            yield from _mapped(holder.members.get(key, _NONE), _unchanged)
-    yield from _listed(document.members.get("mcpServers", _NONE))
-    yield from _mapped(document.members.get("mcp_servers", _NONE), _codex)
-    yield from _mapped(document.members.get("context_servers", _NONE), _zed)
-    yield from _mapped(document.members.get("extensions", _NONE), _goose)
+            yield from mapped(holder.members.get(key, _NONE), _unchanged, VSCODE if key == "servers" else BRACES)
+    yield from _listed(document.members.get("mcpServers", _NONE), origin.rewriting(CONTINUE))
+    yield from mapped(document.members.get("mcp_servers", _NONE), _codex, LITERAL)
+    yield from mapped(document.members.get("context_servers", _NONE), _zed, LITERAL)
+    yield from mapped(document.members.get("extensions", _NONE), _goose, GOOSE)
     mcp = document.members.get("mcp", _NONE)
-    yield from _mapped(mcp.members.get("servers", _NONE), _vscode_or_opencode)
-    yield from _mapped(replace(mcp, value={k: v for k, v in mcp.members.items() if k != "servers"}), _opencode)
+    for name, entry in mcp.members.get("servers", _NONE).members.items():
+        kind = entry.members.get("type", _NONE).value
+        if kind in {"local", "remote"}:
+            yield from mapped(replace(mcp, value={name: entry}), _opencode, OPENCODE)
+        else:
+            yield from mapped(replace(mcp, value={name: entry}), _unchanged, VSCODE)
+    rest = {key: entry for key, entry in mcp.members.items() if key != "servers"}
+    yield from mapped(replace(mcp, value=rest), _opencode, OPENCODE)
 
 
 def other_projects(document: Node, folder: Path) -> list[str]:
@@ -77,23 +111,24 @@ def other_projects(document: Node, folder: Path) -> list[str]:
     return [name for name in held if name != str(folder.absolute())]
 
 
-def _mapped(servers: Node, translate: Callable[[HostServer], bool | None]) -> Iterator[HostServer]:
+def _mapped(servers: Node, translate: _Translate, rewriting: Rewriting) -> Iterator[HostServer]:
     for name, entry in servers.members.items():
         if isinstance(entry.value, dict):
-            server = HostServer(name, replace(entry, value=dict(entry.value)))
+            server = HostServer(name, rewriting.server(entry))
             if translate(server) is not False:
                 yield server
 
 
-def _listed(servers: Node) -> Iterator[HostServer]:
+def _listed(servers: Node, rewriting: Rewriting) -> Iterator[HostServer]:
     """Continue's servers: a list, each with its name in it."""
     for entry in servers.value if isinstance(servers.value, list) else ():
-        server = HostServer("", replace(entry, value=dict(entry.members)))
+        if not isinstance(entry.value, dict):
+            continue
+        server = HostServer("", rewriting.server(entry))
         name = server.take("name")
         options = server.take("requestOptions")
         if options is not None and "headers" in options.members:
             server.members["headers"] = options.members["headers"]
-        server.entry = _texts_changed(server.entry, lambda text: _CONTINUE_SECRET.sub(r"${\1}", text))
         if name is not None and isinstance(name.value, str):
             server.name = name.value
             yield server
@@ -113,11 +148,11 @@ def _unchanged(server: HostServer) -> None:
 def _codex(server: HostServer) -> None:
     server.rename({"http_headers": "headers", "enabled_tools": "includeTools", "disabled_tools": "excludeTools"})
     if (variable := server.take("bearer_token_env_var")) is not None:
-        server.merge("headers", {"Authorization": f"Bearer ${{{variable.text}}}"})
+        server.refer("headers", {"Authorization": variable}, "Bearer ")
     if (variables := server.take("env_http_headers")) is not None:
-        server.merge("headers", {name: f"${{{node.text}}}" for name, node in variables.members.items()})
+        server.refer("headers", variables.members)
     if (passed := server.take("env_vars")) is not None and isinstance(passed.value, list):
-        server.merge("env", {node.text: f"${{{node.text}}}" for node in passed.value if isinstance(node.value, str)})
+        server.refer("env", {node.text: node for node in passed.value if isinstance(node.value, str)})
     if (seconds := server.take("startup_timeout_sec")) is not None:
         server.members["timeouts"] = replace(seconds, value={"connect": seconds})
     server.leave_out("tool_timeout_sec", "`timeouts.idle` and `timeouts.total` are the like")
@@ -140,18 +175,10 @@ def _goose(server: HostServer) -> bool:
     kind = server.members.get("type", _NONE).text
     server.rename({"cmd": "command", "envs": "env", "uri": "url"})
     if (secrets := server.take("env_keys")) is not None and isinstance(secrets.value, list):
-        server.merge("env", {node.text: f"${{{node.text}}}" for node in secrets.value if isinstance(node.value, str)})
+        server.refer("env", {node.text: node for node in secrets.value if isinstance(node.value, str)})
     for key in ("name", "bundled", "available_tools", "display_name"):
         server.take(key)
     return kind in {"stdio", "sse", "streamable_http"}
-
-
-def _vscode_or_opencode(server: HostServer) -> None:
-    """`mcp.servers`, of VS Code's settings and of OpenCode 2."""
-    if server.members.get("type", _NONE).value in {"local", "remote"}:
-        _opencode(server)
-    else:
-        _unchanged(server)
 
 
 def _opencode(server: HostServer) -> None:
@@ -162,12 +189,3 @@ def _opencode(server: HostServer) -> None:
         server.members["command"] = program
         server.members["args"] = replace(command, value=arguments)
     server.take("type")
-    server.entry = _texts_changed(server.entry, lambda text: _OPENCODE_VARIABLE.sub(r"${\1}", text))
-
-
-def _texts_changed(node: Node, change: Callable[[str], str]) -> Node:
-    if isinstance(node.value, dict):
-        return replace(node, value={key: _texts_changed(member, change) for key, member in node.value.items()})
-    if isinstance(node.value, list):
-        return replace(node, value=[_texts_changed(item, change) for item in node.value])
-    return map_text(node, change)

@@ -18,10 +18,18 @@ import yaml
 
 from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.documents.tree import Node
-from mcproxy.configuration.expansion import HOST_REFERENCE, Expansion
+from mcproxy.configuration.expansion import Expansion, input_variable, referred
 from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.hosts.dialects import HostServer, host_servers, other_projects
-from mcproxy.configuration.hosts.locations import HOSTS, Machine, host_named
+from mcproxy.configuration.hosts.locations import HOSTS, Machine, host_named, host_of
+from mcproxy.configuration.hosts.references import (
+    HostSyntax,
+    Origin,
+    escaped,
+    foreign_references,
+    reference,
+    workspace_of,
+)
 from mcproxy.configuration.hosts.secret_values import PASSWORD_IN_URL, looks_secret
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
@@ -32,10 +40,7 @@ HEADER: Final = "# `mcproxy check --connect` validates this file and connects to
 
 _FLAG: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _SCHEME: Final = re.compile(r"(?i)(?P<scheme>bearer|basic|token) +(?P<value>.*)")
-_WORKSPACE: Final = "${workspaceFolder}"
-_INPUT: Final = re.compile(r"\$\{input:([^}]+)\}")
 _NAME: Final = re.compile(r"\$\{(?:env:)?(\w+)")
-_DOLLAR: Final = "${DOLLAR:-$}"
 _ESSENTIAL: Final = ("command", "url", "args", "env", "headers", "cwd", "type")
 """Keys without which a server would be a different one."""
 
@@ -51,6 +56,8 @@ class Imported:
     """For each variable, the place of its value in the host's file."""
     values: dict[str, str] = field(default_factory=dict, repr=False)
     """The values in the host's file for these variables. Secret (R44)."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The environment, whose variables have other uses. Secret (R44)."""
     sources: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Sentences on what was left out or changed."""
@@ -66,6 +73,22 @@ class Imported:
             for name, value in self.values.items()
             if name not in self.existing and "\n" not in value
         )
+
+    def input(self, identifier: str) -> str:
+        """The reference to a value that a host prompts for, by its id."""
+        variable = input_variable(identifier)
+        self.variables[variable] = f"the input {identifier}"
+        return reference(variable)
+
+    @property
+    def inherited(self) -> dict[str, list[str]]:
+        """What servers take from the environment and from files, as the host's file says, with the servers' names."""
+        taken: dict[str, list[str]] = {}
+        for name, server in self.servers.items():
+            for what in dict.fromkeys(referred(server)):
+                if what not in self.variables:
+                    taken.setdefault(what, []).append(name)
+        return taken
 
     @property
     def missing(self) -> dict[str, str]:
@@ -83,23 +106,26 @@ def import_servers(
     environ: Mapping[str, str] = os.environ,
     existing: Mapping[str, str] | None = None,
     connected: Collection[tuple[str, str]] = (),
+    host: str | None = None,
 ) -> Imported:
     """The servers of hosts (by name) and files. Raises ConfigurationError.
 
-    `connected` are entries of the gateway itself, each as its file and its name there: they are left out.
+    `connected` are entries of the gateway itself, each as its file and its name there: they are left out. `host` is
+    the host whose references files have that its own path does not tell.
     In one host's files the more specific one wins; servers of two sources are both kept, the second under another
     name. What a configuration of mcproxy cannot hold is left out, with a note.
     """
-    imported = Imported(existing or {})
+    imported = Imported(existing or {}, environ=environ)
     for source in [sources] if isinstance(sources, str) else sources:
         paths = _files(source, folder, environ)
         imported.sources += paths
         found: dict[str, dict[str, object]] = {}
         for path in paths:
             document = read_document(path)
+            origin = Origin(path.absolute().parent, _syntax(path, source, host), imported.input)
             if others := other_projects(document, folder):
                 imported.notes.append(f"servers of projects were left out: import them in {' or '.join(others)}")
-            for server in host_servers(document, folder):
+            for server in host_servers(document, folder, origin):
                 if _is_gateway(server) or (str(path.absolute()), server.name) in connected:
                     imported.notes.append(f"{server.name} was left out: it is this gateway")
                 else:
@@ -110,6 +136,16 @@ def import_servers(
         raise ConfigurationError([Problem(str(path), f"names no servers{notes}") for path in imported.sources])
     _leave_out_refused(imported)
     return imported
+
+
+def _syntax(path: Path, source: str, host: str | None) -> HostSyntax | None:
+    """The references in a host's file: of the host that the user names, or else of the one whose file it is."""
+    named = host_named(host or source)
+    if named is None and host is not None:
+        hint = suggestion(host, HOSTS) or f": {', '.join(HOSTS)}"
+        raise ConfigurationError([Problem(host, f"is no host that mcproxy knows{hint}")])
+    found = named or host_of(path)
+    return None if found is None else found.references
 
 
 def _files(source: str, folder: Path, environ: Mapping[str, str]) -> list[Path]:
@@ -138,11 +174,16 @@ def _is_gateway(server: HostServer) -> bool:
 def _written(imported: Imported, server: HostServer, path: Path) -> dict[str, object]:
     """One server as our file has it."""
     notes = [f"{server.name}: {note}" for note in [*server.notes, *translation.left_out(server.entry)]]
+    notes += [
+        f"{server.name}: {found} stays plain text, as it is to its host"
+        for _, found in foreign_references(server.entry)
+    ]
     imported.notes += [note for note in notes if note not in imported.notes]
     writer = _Writer(imported, server.name, path.absolute().parent)
     written = writer.server(translation.translate(server.entry))
-    if "cwd" not in written and names_a_file(written, writer.workspace):
-        written["cwd"] = str(writer.workspace)
+    workspace = workspace_of(path.absolute().parent)
+    if "cwd" not in written and names_a_file(written, workspace):
+        written["cwd"] = escaped(str(workspace))
     return written
 
 
@@ -210,15 +251,10 @@ class _Writer:
     name: str
     folder: Path
 
-    @property
-    def workspace(self) -> Path:
-        """The folder of the project whose file it is, which hosts start servers in."""
-        return self.folder.parent if self.folder.name.startswith(".") else self.folder
-
     def server(self, translated: Node) -> dict[str, object]:
         plain = translated.plain
         assert isinstance(plain, dict), "translate returns mappings"
-        server = {key: self._resolved(value) for key, value in plain.items()}
+        server = dict(plain)
         for key in ("env", "headers"):
             if isinstance(values := server.get(key), dict):
                 server[key] = {name: self._value(key, name, value) for name, value in values.items()}
@@ -236,22 +272,6 @@ class _Writer:
             del server["enabled"]
         return server
 
-    def _resolved(self, value: object) -> object:
-        """References that depend on the host and on the place of its file, replaced by what they stand for."""
-        match value:
-            case str():
-                value = _escaped(value)
-                if self.folder.name == ".gemini":
-                    value = re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", value)
-                value = value.replace(_WORKSPACE, str(self.workspace))
-                return _INPUT.sub(lambda match: self._variable(match[1], f"the input {match[1]}", None), value)
-            case dict():
-                return {key: self._resolved(member) for key, member in value.items()}
-            case list():
-                return [self._resolved(item) for item in value]
-            case _:
-                return value
-
     def _value(self, section: str, key: str, value: object) -> object:
         if not isinstance(value, str):
             return value
@@ -259,15 +279,14 @@ class _Writer:
         head, secret = (f"{scheme['scheme']} ", scheme["value"]) if scheme else ("", value)
         if not looks_secret(key, secret):
             return value
-        own = section == "env" and key.isupper()
-        return head + self._variable(key if own else f"{self.name}_{key}", f"{self.name}: {section}.{key}", secret)
+        return head + self._variable(key, f"{self.name}: {section}.{key}", secret)
 
     def _client(self, client: dict[str, object]) -> dict[str, object]:
         """`oauth.client`, whose secret is one without regard to its form."""
         secret = client.get("secret")
         if not isinstance(secret, str) or "${" in secret:
             return client
-        variable = self._variable(f"{self.name}_client_secret", f"{self.name}: oauth.clientSecret", secret)
+        variable = self._variable("client_secret", f"{self.name}: oauth.clientSecret", secret)
         return {**client, "secret": variable}
 
     def _arguments(self, key: str, arguments: list[object]) -> list[object]:
@@ -279,7 +298,7 @@ class _Writer:
             name = match["name"] if match else flag
             value = (match["value"] or "") if match else text
             if value and looks_secret(name, value):
-                variable = self._variable(f"{self.name}_{name or 'secret'}", f"{self.name}: {key}.{index}", value)
+                variable = self._variable(name or "secret", f"{self.name}: {key}.{index}", value)
                 written.append(text.removesuffix(value) + variable)
             else:
                 written.append(argument)
@@ -288,38 +307,26 @@ class _Writer:
 
     def _url(self, url: str) -> str:
         if PASSWORD_IN_URL.search(url):
-            return self._variable(f"{self.name}_url", f"{self.name}: url", url)
+            return self._variable("url", f"{self.name}: url", url)
         for key, value in parse_qsl(urlsplit(url).query):
             if looks_secret(key, value) and value in url:
-                url = url.replace(value, self._variable(f"{self.name}_{key}", f"{self.name}: url", value))
+                url = url.replace(value, self._variable(key, f"{self.name}: url", value))
         return url
 
-    def _variable(self, wanted: str, place: str, value: str | None) -> str:
-        """A reference to a variable of its own, named after the place of the value; None where that is not known."""
-        base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_").upper()
-        base = base if re.match(r"[A-Z_]", base) else f"_{base}"
+    def _variable(self, wanted: str, place: str, value: str) -> str:
+        """A reference to a new variable, named after the server and the place of the value.
+
+        Its prefix keeps a file from choosing a variable that the environment has for another use.
+        """
+        base = "MCPROXY_" + re.sub(r"\W+", "_", f"{self.name}_{wanted}", flags=re.ASCII).strip("_").upper()
         name, number = base, 1
         while self._is_taken(name, place, value):
             number += 1
             name = f"{base}_{number}"
         self.imported.variables[name] = place
-        if value is not None:
-            self.imported.values[name] = value
+        self.imported.values[name] = value
         return f"${{{name}}}"
 
-    def _is_taken(self, name: str, place: str, value: str | None) -> bool:
-        if value is not None and self.imported.existing.get(name, value) != value:
-            return True
-        return self.imported.variables.get(name, place) != place
-
-
-def _escaped(text: str) -> str:
-    """A host's text, so that what is plain text to the host is plain text in our file too."""
-    found = HOST_REFERENCE.finditer(text)
-    written, end = "", 0
-    for match in found:
-        written += text[end : match.start()].replace("${", "$${")
-        # Two dollar signs would begin our escape: the first comes from the default of a variable.
-        written = written.removesuffix("$") + _DOLLAR if written.endswith("$") else written
-        written, end = written + match.group(), match.end()
-    return written + text[end:].replace("${", "$${")
+    def _is_taken(self, name: str, place: str, value: str) -> bool:
+        elsewhere = (self.imported.existing.get(name, value), self.imported.environ.get(name, value))
+        return elsewhere != (value, value) or self.imported.variables.get(name, place) != place

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
+
+from mcproxy.configuration.documents.tree import Node
+from mcproxy.configuration.hosts import references
+from mcproxy.configuration.hosts.references import HostSyntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Host:
     """The key of headers whose values are names of environment variables, where there is one."""
     variable: str | None = "${%s}"
     """How a value refers to an environment variable, with `%s` for its name; None where it cannot."""
+    references: HostSyntax = references.BRACES
+    """The references that the host expands in its file."""
     more: tuple[str, ...] = ()
     """Further files of the user, all of which `import` reads if they exist."""
     restart: str = "restart it, or reload its servers"
@@ -72,6 +78,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         http=(("type", "http"),),
         stdio=(("type", "stdio"),),
         restart="start a new session; /mcp shows it",
+        references=references.CLAUDE_CODE,
     ),
     "claude-desktop": Host(
         "Claude Desktop",
@@ -79,13 +86,15 @@ HOSTS: Final[Mapping[str, Host]] = {
         url=None,
         variable=None,
         restart="quit it whole, and start it again",
+        references=references.LITERAL,
     ),
     "cline": Host(
         "Cline",
         user="{home}/.cline/data/settings/cline_mcp_settings.json",
         http=(("type", "streamableHttp"),),
-        variable=None,
+        variable="${env:%s}",
         more=("{code}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",),
+        references=references.CLINE,
     ),
     "codex": Host(
         "Codex",
@@ -97,6 +106,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         header_variables="env_http_headers",
         variable=None,
         restart="start a new session; /mcp shows it",
+        references=references.LITERAL,
     ),
     "continue": Host(
         "Continue",
@@ -105,6 +115,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         http=(("type", "streamable-http"),),
         variable="${{ secrets.%s }}",
         more=("{home}/.continue/config.yaml",),
+        references=references.CONTINUE,
     ),
     "copilot": Host(
         "Copilot CLI",
@@ -113,6 +124,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         http=(("type", "http"), ("tools", ["*"])),
         stdio=(("type", "local"), ("tools", ["*"])),
         restart="start a new session; /mcp shows it",
+        references=references.COPILOT,
     ),
     "cursor": Host(
         "Cursor",
@@ -120,6 +132,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         project=".cursor/mcp.json",
         variable="${env:%s}",
         restart="switch it on in Settings, MCP",
+        references=references.EDITOR,
     ),
     "gemini": Host(
         "Gemini CLI",
@@ -128,6 +141,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         url="httpUrl",
         variable="$%s",
         restart="start a new session; /mcp shows it",
+        references=references.GEMINI,
     ),
     "goose": Host(
         "Goose",
@@ -140,6 +154,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         command="cmd",
         env="envs",
         restart="start a new session",
+        references=references.GOOSE,
     ),
     "opencode": Host(
         "OpenCode",
@@ -154,6 +169,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         variable="{env:%s}",
         more=("{config}/opencode/opencode.jsonc",),
         restart="start a new session",
+        references=references.OPENCODE,
     ),
     "vscode": Host(
         "VS Code",
@@ -165,6 +181,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         variable="${env:%s}",
         more=("{code}/settings.json",),
         restart="start it in the file, or with MCP: List Servers",
+        references=references.VSCODE,
     ),
     "windsurf": Host(
         "Windsurf",
@@ -172,6 +189,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         url="serverUrl",
         variable="${env:%s}",
         restart="refresh its list of servers",
+        references=references.WINDSURF,
     ),
     "zed": Host(
         "Zed",
@@ -182,6 +200,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         stdio=(("source", "custom"),),
         variable=None,
         restart="it takes the change over by itself",
+        references=references.LITERAL,
     ),
 }
 
@@ -192,6 +211,34 @@ ALIASES: Final = {"claude": "claude-desktop"}
 def host_named(name: str) -> Host | None:
     """The host of a name or an alias."""
     return HOSTS.get(ALIASES.get(name, name))
+
+
+_BEGINNINGS: Final = {"home": "", "config": "", "programs": "", "code": "Code/User"}
+"""The parts of the folders in the templates that are the same on every machine."""
+
+
+def host_of(path: Path) -> Host | None:
+    """The host whose file this is by its folder and name, or by its name if no other host has a file of that name."""
+    parts = path.absolute().parts
+    found = [(len(ends), host) for host in HOSTS.values() for ends in _endings(host) if parts[-len(ends) :] == ends]
+    if found:
+        return max(found, key=lambda match: match[0])[1]
+    named = {id(host): host for host in HOSTS.values() if any(ends[-1] == path.name for ends in _endings(host))}
+    return next(iter(named.values())) if len(named) == 1 else None
+
+
+def syntax_of(path: Path, document: Node) -> HostSyntax:
+    """The references of the host whose file this is, by its path or else by its form."""
+    if (host := host_of(path)) is not None:
+        return host.references
+    return references.VSCODE if "servers" in document.members else references.BRACES
+
+
+def _endings(host: Host) -> Iterator[tuple[str, ...]]:
+    """The last parts of the paths of a host's files."""
+    for template in (host.user, host.windows, host.project, *host.more):
+        if template:
+            yield PurePosixPath(template.format_map(_BEGINNINGS).lstrip("/")).parts
 
 
 @dataclass(frozen=True, slots=True)

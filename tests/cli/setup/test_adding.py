@@ -109,7 +109,7 @@ def test_options_before_and_behind_the_whole_command_are_of_add(config: Path) ->
 def test_a_secret_of_the_command_line_goes_into_env(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = ("https://x.example/mcp", "--header", f"Authorization: Bearer {TOKEN}", "--yes", "--no-connect")
     assert code("add", "web", *url) == 0
-    assert "Bearer ${WEB_AUTHORIZATION}" in config.read_text()
+    assert "Bearer ${MCPROXY_WEB_AUTHORIZATION}" in config.read_text()
     env_file = config.parent / ".env"
     assert env_file.stat().st_mode & 0o077 == 0
     assert TOKEN not in config.read_text() + "".join(capsys.readouterr())

@@ -38,10 +38,10 @@ def test_the_file_that_is_written_works_at_once_with_its_secrets_beside_it(
     assert code("import", host, "-o", output) == 0
     told = "".join(capsys.readouterr())
     assert SECRET not in told + output.read_text()
-    assert "TEAM  (the input team)" in told, "what only a person knows is asked for"
+    assert "MCPROXY_INPUT_TEAM  (the input team)" in told, "what only a person knows is asked for"
     assert "GITHUB_TOKEN" not in told.partition("set these variables")[2]
-    assert env_file.read_text() == f'OTHER=1\nGITHUB_TOKEN="{SECRET}"\n'
-    assert load(output, {"TEAM": "us"}).upstreams[0].env == {"GITHUB_TOKEN": SECRET}
+    assert env_file.read_text() == f'OTHER=1\nMCPROXY_GH_GITHUB_TOKEN="{SECRET}"\n'
+    assert load(output, {"MCPROXY_INPUT_TEAM": "us"}).upstreams[0].env == {"GITHUB_TOKEN": SECRET}
     assert code("import", host, "-o", output) == 2, "a file that exists is never overwritten"
     assert "is there already: name a new file" in capsys.readouterr().err
 

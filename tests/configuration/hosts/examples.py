@@ -303,8 +303,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     "cursor": Example(
         CURSOR,
         {
-            "local": {"command": "npx", "args": ["-y", "my-mcp"], "env": {"API_URL": "${env:API_URL}"}},
-            "remote": {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${env:REMOTE_TOKEN}"}},
+            "local": {"command": "npx", "args": ["-y", "my-mcp"], "env": {"API_URL": "${API_URL}"}},
+            "remote": {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${REMOTE_TOKEN}"}},
         },
         ["API_URL", "REMOTE_TOKEN"],
         ["local: `envFile`"],
@@ -351,10 +351,15 @@ EXAMPLES: Final[dict[str, Example]] = {
     "vscode": Example(
         VSCODE,
         {
-            "local": {"type": "stdio", "command": "npx", "args": ["-y", "my-mcp"], "env": {"API_KEY": "${API_KEY}"}},
+            "local": {
+                "type": "stdio",
+                "command": "npx",
+                "args": ["-y", "my-mcp"],
+                "env": {"API_KEY": "${MCPROXY_INPUT_API_KEY}"},
+            },
             "remote": {"type": "http", "url": "https://x.example/mcp", "headers": {"X-Version": "1"}},
         },
-        ["API_KEY"],
+        ["MCPROXY_INPUT_API_KEY"],
         [],
     ),
     "windsurf": Example(
@@ -366,7 +371,7 @@ EXAMPLES: Final[dict[str, Example]] = {
                 "env": {"LOG": "1"},
                 "tools": {"exclude": ["rm"]},
             },
-            "remote": {"headers": {"Authorization": "Bearer ${env:AUTH_TOKEN}"}, "url": "https://x.example/mcp"},
+            "remote": {"headers": {"Authorization": "Bearer ${AUTH_TOKEN}"}, "url": "https://x.example/mcp"},
         },
         ["AUTH_TOKEN"],
         [],

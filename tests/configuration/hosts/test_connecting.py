@@ -12,6 +12,7 @@ from mcproxy.configuration.documents.tree import follow
 from mcproxy.configuration.hosts.connecting import CannotConnect, Program, Running, connect, entry
 from mcproxy.configuration.hosts.dialects import host_servers
 from mcproxy.configuration.hosts.locations import HOSTS, Machine
+from mcproxy.configuration.hosts.references import Origin
 
 PROGRAM = Program("/bin/mcproxy", ("serve", "--stdio"), (("PATH", "/bin"),))
 FILES = {
@@ -49,7 +50,7 @@ def test_a_file_that_was_not_there_goes_again(name: str) -> None:
 def test_an_entry_is_understood_by_what_imports_the_host_s_files(name: str) -> None:
     host, path = HOSTS[name], file_of(name)
     _, after = connect(name, host, str(path), None, "mcproxy", entry(host, PROGRAM))
-    (server,) = host_servers(parse_document(after, str(path)), Path("/p"))
+    (server,) = host_servers(parse_document(after, str(path)), Path("/p"), Origin(path.parent))
     assert server.members["command"].plain == "/bin/mcproxy"
     assert server.members["args"].plain == ["serve", "--stdio"]
     assert server.members["env"].plain == {"PATH": "/bin"}

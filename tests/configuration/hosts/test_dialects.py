@@ -8,6 +8,7 @@ import pytest
 
 from mcproxy.configuration.documents.parsing import parse_document
 from mcproxy.configuration.hosts.dialects import host_servers
+from mcproxy.configuration.hosts.references import Origin
 from tests.configuration.hosts.examples import CODEX, CONTINUE, GOOSE, OPENCODE, ZED
 
 VSCODE_SETTINGS = """{
@@ -114,22 +115,29 @@ OPENCODE_2 = """{
     ids=["codex", "zed", "goose", "opencode", "continue", "opencode-2", "vscode-settings"],
 )
 def test_the_documented_example_of_a_host_is_read(file: str, text: str, expected: dict[str, object]) -> None:
-    found = {server.name: server.entry.plain for server in host_servers(parse_document(text, file), Path("/p"))}
+    found = {
+        server.name: server.entry.plain
+        for server in host_servers(parse_document(text, file), Path("/p"), Origin(Path("/p")))
+    }
     assert found == expected
 
 
 def test_what_cannot_be_carried_over_is_said() -> None:
-    notes = [note for server in host_servers(parse_document(CODEX, "c.toml"), Path("/p")) for note in server.notes]
+    notes = [
+        note
+        for server in host_servers(parse_document(CODEX, "c.toml"), Path("/p"), Origin(Path("/p")))
+        for note in server.notes
+    ]
     assert notes == ["`tool_timeout_sec` was left out: `timeouts.idle` and `timeouts.total` are the like"]
 
 
 def test_a_server_that_its_host_runs_in_a_sandbox_is_disabled_here() -> None:
     text = '{"servers": {"x": {"command": "x", "sandboxEnabled": true, "sandbox": {"network": {}}}}}'
-    (server,) = host_servers(parse_document(text, "mcp.json"), Path("/p"))
+    (server,) = host_servers(parse_document(text, "mcp.json"), Path("/p"), Origin(Path("/p")))
     assert server.members["enabled"].value is False
     assert "sandbox" in server.notes[0]
 
 
 def test_a_host_s_file_without_servers_has_none() -> None:
     for text in ("{}", '{"mcp": 1, "extensions": [], "mcpServers": "x"}', '{"mcpServers": [1, {"command": "x"}]}'):
-        assert list(host_servers(parse_document(text, "a.json"), Path("/p"))) == []
+        assert list(host_servers(parse_document(text, "a.json"), Path("/p"), Origin(Path("/p")))) == []

@@ -45,14 +45,18 @@ def test_r44_secrets_become_variables_and_appear_nowhere(tmp_path: Path) -> None
         "-y",
         "@x/server-github@2025.1.14",
         "--api-key",
-        "${MY_GH_API_KEY}",
-        "--token=${MY_GH_TOKEN}",
-        "${MY_GH_SECRET}",
+        "${MCPROXY_MY_GH_API_KEY}",
+        "--token=${MCPROXY_MY_GH_TOKEN}",
+        "${MCPROXY_MY_GH_SECRET}",
     ]
-    assert gh["env"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "LOG_LEVEL": "debug", "DB": "${DB}"}
-    assert web["url"] == "https://h/mcp?api_key=${WEB_API_KEY}&region=eu"
-    assert web["headers"] == {"Authorization": "Bearer ${WEB_AUTHORIZATION}", "X-Region": "eu"}
-    assert found.variables["WEB_AUTHORIZATION"] == "web: headers.Authorization"
+    assert gh["env"] == {
+        "GITHUB_TOKEN": "${MCPROXY_MY_GH_GITHUB_TOKEN}",
+        "LOG_LEVEL": "debug",
+        "DB": "${MCPROXY_MY_GH_DB}",
+    }
+    assert web["url"] == "https://h/mcp?api_key=${MCPROXY_WEB_API_KEY}&region=eu"
+    assert web["headers"] == {"Authorization": "Bearer ${MCPROXY_WEB_AUTHORIZATION}", "X-Region": "eu"}
+    assert found.variables["MCPROXY_WEB_AUTHORIZATION"] == "web: headers.Authorization"
 
 
 def test_what_is_imported_loads_with_its_variables_set(tmp_path: Path) -> None:
@@ -63,15 +67,17 @@ def test_what_is_imported_loads_with_its_variables_set(tmp_path: Path) -> None:
     found = imported(tmp_path / "mcp.json", servers)
     output = tmp_path / "mcproxy.yaml"
     output.write_text(found.render())
-    a, b = load(output, {"TOKEN": TOKEN}).upstreams
+    a, b = load(output, {"MCPROXY_A_TOKEN": TOKEN}).upstreams
     assert (a.env, a.tools.exclude, b.url, b.enabled) == ({"TOKEN": TOKEN}, ("t",), "https://b", False)
 
 
-def test_two_servers_with_the_same_variable_get_one_each(tmp_path: Path) -> None:
-    server = {"command": "x", "env": {"API_KEY": TOKEN}}
-    found = imported(tmp_path / "mcp.json", {"a": server, "b": server})
-    assert found.servers["b"]["env"] == {"API_KEY": "${API_KEY_2}"}
-    assert found.variables == {"API_KEY": "a: env.API_KEY", "API_KEY_2": "b: env.API_KEY"}
+def test_two_places_that_would_share_a_variable_get_one_each(tmp_path: Path) -> None:
+    found = imported(
+        tmp_path / "mcp.json",
+        {"a": {"command": "x", "env": {"B_KEY": TOKEN}}, "a_b": {"command": "x", "env": {"KEY": TOKEN}}},
+    )
+    assert found.servers["a_b"]["env"] == {"KEY": "${MCPROXY_A_B_KEY_2}"}
+    assert found.variables == {"MCPROXY_A_B_KEY": "a: env.B_KEY", "MCPROXY_A_B_KEY_2": "a_b: env.KEY"}
 
 
 @pytest.mark.parametrize("place", ["mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"])
@@ -101,10 +107,10 @@ def test_what_depends_on_the_place_of_the_hosts_file_is_resolved(tmp_path: Path)
     assert found.servers["x"] == {
         "command": f"{tmp_path}/run",
         "cwd": f"{tmp_path}/.vscode/sub",
-        "args": ["${THE_KEY}"],
+        "args": ["${MCPROXY_INPUT_THE_KEY}"],
         "envFile": f"{tmp_path}/.vscode/.env",
     }
-    assert found.variables == {"THE_KEY": "the input the-key"}
+    assert found.variables == {"MCPROXY_INPUT_THE_KEY": "the input the-key"}
 
 
 def test_gemini_s_bare_variables_get_braces(tmp_path: Path) -> None:
@@ -156,30 +162,15 @@ def test_a_host_that_is_not_here_says_where_it_was_looked_for(tmp_path: Path) ->
         import_servers("cursor", tmp_path, {"HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize("name", ["mcp.json", ".gemini/settings.json"])
-def test_plain_text_of_a_host_is_plain_text_when_imported(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    texts = ["${file:/etc/passwd}", "$${A}", "${what ever}", "a${}b", "${A}", "${env:A}", "${command:x}"]
-    server = {"command": "${file:x}", "args": texts, "env": {"P": "${file:y}"}, "headers": {}}
-    found = imported(path, {"x": server})
-    output = tmp_path / "mcproxy.yaml"
-    output.write_text(found.render())
-    environ = {"A": "aaa"}
-    (direct,), (through,) = load(path, environ).upstreams, load(output, environ).upstreams
-    expected = ("${file:/etc/passwd}", "$aaa", "${what ever}", "a${}b", "aaa", "aaa", "${command:x}")
-    assert direct.args == through.args == expected
-    assert (direct.command, direct.env) == (through.command, through.env) == ("${file:x}", {"P": "${file:y}"})
-
-
 def test_r44_a_hosts_oauth_becomes_ours_and_its_secret_a_variable(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     oauth = {"clientId": "me", "clientSecret": "hunter2", "scopes": "read write", "callbackPort": 8080}
     found = imported(path, {"web": {"url": "https://a.example/mcp", "oauth": oauth}})
     assert found.servers["web"]["oauth"] == {
-        "client": {"id": "me", "secret": "${WEB_CLIENT_SECRET}"},
+        "client": {"id": "me", "secret": "${MCPROXY_WEB_CLIENT_SECRET}"},
         "scopes": ["read", "write"],
     }
-    assert found.variables == {"WEB_CLIENT_SECRET": "web: oauth.clientSecret"}
+    assert found.variables == {"MCPROXY_WEB_CLIENT_SECRET": "web: oauth.clientSecret"}
 
 
 def test_what_check_would_refuse_is_left_out_with_a_note_and_the_rest_is_valid(tmp_path: Path) -> None:
@@ -211,17 +202,17 @@ def test_the_values_of_secrets_are_the_lines_of_env_and_read_back_from_it(tmp_pa
     found = imported(tmp_path / "mcp.json", {"a": {"command": "x", "env": values}})
     (tmp_path / ".env").write_text(found.render_env())
     (tmp_path / "mcproxy.yaml").write_text(found.render())
-    assert list(found.missing) == ["C_KEY"], "a value of two lines is for people to set"
-    (spec,) = load(tmp_path / "mcproxy.yaml", {"C_KEY": values["C_KEY"]}).upstreams
+    assert list(found.missing) == ["MCPROXY_A_C_KEY"], "a value of two lines is for people to set"
+    (spec,) = load(tmp_path / "mcproxy.yaml", {"MCPROXY_A_C_KEY": values["C_KEY"]}).upstreams
     assert spec.env == values
 
 
 def test_a_variable_that_env_has_with_another_value_is_not_taken(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"a": {"command": "x", "env": {"TOKEN": TOKEN}}}}))
-    found = import_servers(str(path), tmp_path, existing={"TOKEN": "another"})
-    assert found.servers["a"]["env"] == {"TOKEN": "${TOKEN_2}"}
-    assert import_servers(str(path), tmp_path, existing={"TOKEN": TOKEN}).render_env() == ""
+    found = import_servers(str(path), tmp_path, existing={"MCPROXY_A_TOKEN": "another"})
+    assert found.servers["a"]["env"] == {"TOKEN": "${MCPROXY_A_TOKEN_2}"}
+    assert import_servers(str(path), tmp_path, existing={"MCPROXY_A_TOKEN": TOKEN}).render_env() == ""
 
 
 def test_the_gateway_itself_is_not_imported(tmp_path: Path) -> None:
