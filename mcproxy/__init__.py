@@ -15,6 +15,7 @@ edge where it enters.
  app                                          the composition root: the only module that sees both edges
  service | login                              signals, systemd, reloading; pages where people log in to upstreams
  cluster                                      replicas: members, homes, the hop, what they share; only app knows it
+ features                                     one folder each, one line each in its list; `gateway.feature` is the seam
  downstream | gateway | upstream | admin
  access | catalog | pending_requests
  telemetry                                    logs, metrics, traces

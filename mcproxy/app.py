@@ -43,7 +43,9 @@ from mcproxy.downstream.front import tls
 from mcproxy.downstream.front.app import Companion, alone
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.io.context import NOT_KEPT, TransportContext
+from mcproxy.features import FEATURES
 from mcproxy.gateway.explaining import kind_of
+from mcproxy.gateway.feature import Place, Placed
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.login.links import ConnectLinks
 from mcproxy.login.routes import LoginRoutes
@@ -243,11 +245,12 @@ async def running(
     metrics: Metrics | None = None,
     on_event: EventSink | None = None,
     joins_cluster: bool = False,
+    connects: bool = True,
 ) -> AsyncIterator[App]:
     """Connects upstreams in the background and answers calls until left; then every upstream is stopped.
 
     `joins_cluster`: it will serve HTTP as a replica of its cluster, and runs of `placement: one` what is placed at it;
-    else it runs all itself.
+    else it runs all itself. Without `connects` it is only put together, and connects to nothing.
     """
     metrics = metrics or Metrics()
     feed = Feed(settings.admin.max_watchers)
@@ -282,6 +285,7 @@ async def running(
     links = ConnectLinks(sealer)
     site = GatewaySite(settings, fleet.logins, links)
     approval_links = ApprovalLinks(sealer)
+    watched = Placed(Place.CLIENT, "shows the call on the status page, while someone watches", feed.around)
     gateway = Gateway(
         settings,
         fleet.upstreams,
@@ -292,10 +296,12 @@ async def running(
         traces=traces,
         login_pages=site,
         approval_link=approval_links.link,
+        features=FEATURES,
+        stages=[] if settings.admin.port is None else [watched],
     )
     sinks.insert(0, gateway.on_event)
     async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
-        context = _transport_context(settings, gateway, feed, sealer, metrics, tasks, traced=traces is not None)
+        context = _transport_context(settings, gateway, sealer, metrics, tasks, traced=traces is not None)
         tasks.start_soon(gateway.run)
         tasks.start_soon(rotation.run)
         tasks.start_soon(measure_loop_lag, metrics)
@@ -320,8 +326,11 @@ async def running(
             approval_links,
         )
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
-            async with _companion(app, shared, sinks, joins_cluster=joins_cluster) as app.companion:
-                tasks.start_soon(fleet.run)
+            async with _companion(
+                app, shared if connects else None, sinks, joins_cluster=joins_cluster
+            ) as app.companion:
+                if connects:
+                    tasks.start_soon(fleet.run)
                 yield app
         tasks.cancel_scope.cancel()
 
@@ -416,7 +425,6 @@ def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManag
 def _transport_context(
     settings: Settings,
     gateway: Gateway,
-    feed: Feed,
     sealer: Sealer,
     metrics: Metrics,
     tasks: TaskGroup,
@@ -424,7 +432,7 @@ def _transport_context(
     traced: bool,
 ) -> TransportContext:
     return TransportContext(
-        handler=gateway.handler if settings.admin.port is None else feed.around(gateway.handler),
+        handler=gateway.handler,
         audience=gateway.audience,
         proxy=settings.proxy,
         sealer=sealer,

@@ -25,6 +25,8 @@ MAX_URI: Final = 8192
 MAX_PARTS: Final = 128
 """`/`, `?` and `#` of a URI at which `wholes` cuts it; a resource with more of them is not cached."""
 _PART: Final = re.compile("[/?#]")
+RESULT_SCHEME: Final = "mcproxy-result"
+"""The scheme of the URIs at which the gateway keeps whole results whose callers were shown a part."""
 
 
 def canonical(uri: str) -> str:

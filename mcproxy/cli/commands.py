@@ -242,13 +242,14 @@ def lock_(
 
 @commands.command("explain", rich_help_panel=_ACCESS)
 def explain_(
-    method: Annotated[str, typer.Argument(help="The method, such as tools/call or resources/read.")],
-    subject: Annotated[str, typer.Argument(help="The tool, prompt or URI, as `mcproxy list` names it.")],
+    method: Annotated[str | None, typer.Argument(help="The method, such as tools/call or resources/read.")] = None,
+    subject: Annotated[str | None, typer.Argument(help="The tool, prompt or URI, as `mcproxy list` names it.")] = None,
     principal: Annotated[str, typer.Option("--principal", "-p", help="The caller's name.")] = "anonymous",
     role: Annotated[
         list[str] | None, typer.Option("--role", "-r", help="A role of the caller, as often as needed.")
     ] = None,
     endpoint: Annotated[str, typer.Option(help="The endpoint: /mcp, /mcp/NAME or /servers/NAME.")] = "/mcp",
+    pipeline: Annotated[bool, typer.Option("--pipeline", help="Show what every call passes instead.")] = False,
     json_args: JsonArguments = "{}",
     config: Config = None,
     as_json: Json = False,
@@ -256,8 +257,15 @@ def explain_(
     """Explain why a request is allowed or denied, step by step.
 
     The steps are endpoint, upstream, filter, name, lists and policy. Asks the gateway that runs, else one of its own,
-    which connects to every server.
+    which connects to every server. With --pipeline, shows everything that wraps a call under this configuration, from
+    the client to the server, and connects to nothing.
     """
+    if pipeline:
+        from mcproxy.cli.access.explain import print_pipeline
+
+        run(print_pipeline(read_settings(config), as_json=as_json))
+    if method is None or subject is None:
+        raise typer.BadParameter("name a METHOD and a SUBJECT, or use --pipeline")
     from mcproxy.call.identity import Principal
     from mcproxy.cli.access.explain import known_roles, print_explanation
     from mcproxy.protocol.jsonrpc import raw

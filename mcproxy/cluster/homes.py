@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from mcproxy.gateway.results.kept import SCHEME as RESULT_SCHEME
+from mcproxy.catalog.uris import RESULT_SCHEME
 from mcproxy.sealing import label_of
 
 _SESSION_PARAMETER: Final = "session_id"

@@ -40,6 +40,7 @@ from mcproxy.downstream.handshake.session_ids import UnknownSession, verify
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import Refusal, refused
+from mcproxy.gateway.feature import Place, Placed
 from mcproxy.http import server as http
 from mcproxy.sealing import label_of
 from mcproxy.settings import ClusterTls, Settings
@@ -71,6 +72,9 @@ class SharedGateway(Memories, Protocol):
     @property
     def subscriptions(self) -> SharedSubscriptions:
         """The resources that its clients watch."""
+
+    def add_stage(self, placed: Placed) -> None:
+        """Adds a stage around each call. Called before the first call."""
 
     def share_limits(self, ledger: Ledger) -> None:
         """Has limits counted in `ledger`, together with other replicas. Called once, before the first call."""
@@ -152,7 +156,7 @@ class Replica:
         absence = 2 * cluster.member_ttl / HEARTBEATS
         oauth.serve_with(self.members, envelopes, hops, find_logins, tasks, absence, self._events.tell)
         context.subscribers = self._records
-        context.handler = self._records.recorded(context.handler)
+        gateway.add_stage(Placed(Place.CLIENT, "records the session for other replicas", self._records.recorded))
         gateway.share_limits(self._ledger)
         gateway.tell_writes(lambda upstream: self._events.tell(StaleReads(upstream)))
 

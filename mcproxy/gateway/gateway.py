@@ -6,30 +6,32 @@ Everything here is wiring. What happens to a call is in `pipeline` and `routing`
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.limits import Limits
 from mcproxy.access.reservations import Ledger
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
-from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.views.view import View
 from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.concurrency.retirement import Retirable, Retirement
 from mcproxy.gateway.approval.approving import CallApprovals, MakeLink
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.explaining import Explanation, explain
+from mcproxy.gateway.feature import ROUTING, Core, Feature, Listed, PipelineRow, Place, Placed, PlacedUpstream
 from mcproxy.gateway.hooks import CallHooks
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.input.logins import LoginPages
@@ -41,11 +43,10 @@ from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
 from mcproxy.gateway.pin_checks import PinChecks, VettedUpstream
-from mcproxy.gateway.pipeline import Traces, accounted, build, limited, traced
+from mcproxy.gateway.pipeline import Traces, accounted, attributed, contained, limited, stack
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
-from mcproxy.gateway.results.limiting import ResultLimits
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.search.answers import ToolSearch
 from mcproxy.gateway.search.embeddings import ToolEmbeddings
@@ -99,12 +100,17 @@ class Gateway:
         traces: Traces | None = None,
         login_pages: LoginPages | None = None,
         approval_link: MakeLink = lambda id: None,
+        features: Sequence[Listed] = (),
+        stages: Sequence[Placed] = (),
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
         self._id = gateway_id
         self._now = now
         self._traces = traces
+        self._listed = features
+        self._further = list(stages)
+        """Stages that the process around the gateway adds."""
         self._supervised = dict(upstreams)
         self._timeouts = timeouts = _timeouts_of(settings)
         """Timeouts by upstream; the same mapping object after each reload."""
@@ -114,8 +120,9 @@ class Gateway:
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
         self._listeners = listeners = Listeners(catalogue, metrics, sleep)
-        self._cache = ReadCache(settings, self._wrapped(settings, upstreams), metrics, annotated_in(catalogue), now)
-        self._upstreams = self._cache.upstreams
+        self._upstreams: dict[str, Upstream] = dict(upstreams)
+        """The upstreams inside the stages of the server's side; the same mapping object after each reload."""
+        self._cache = ReadCache(settings, metrics, annotated_in(catalogue), now)
         self._fetcher = ListFetcher(catalogue, self._upstreams, timeouts, listeners, settings, metrics, sleep, now)
         self._resolver = Resolver(catalogue, self._fetcher.reach, task_ids)
         self.subject_of = SubjectResolver(catalogue, task_ids)
@@ -139,9 +146,10 @@ class Gateway:
         own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
-        self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._task_states = TaskStates(catalogue, task_ids, self._withholds)
-        self._tasks = TaskRelay(catalogue, task_ids, self._task_states, self._task_registry, listeners, self._exchange)
+        self._task_relay = TaskRelay(
+            catalogue, task_ids, self._task_states, self._task_registry, listeners, self._exchange
+        )
         self._task_subscriptions = TaskSubscriptions(
             catalogue, task_ids, self._task_registry, listeners, self._upstreams, timeouts
         )
@@ -165,6 +173,27 @@ class Gateway:
             links=approval_link,
         )
         self._pin_checks = PinChecks(catalogue, upstreams, metrics)
+        self._retirement = Retirement()
+        self._runs: dict[str, anyio.CancelScope] = {}
+        """The scopes in which features run, by name."""
+        self._tasks: TaskGroup | None = None
+        """Set while `run` runs."""
+        self._core = Core(
+            settings,
+            catalogue,
+            self._fetcher,
+            listeners,
+            self._resolver,
+            self.subject_of,
+            task_ids,
+            sealer,
+            metrics,
+            self.audit,
+            sleep,
+            now,
+        )
+        self._features: dict[str, Feature] = {}
+        self._provision(settings)
         self._components: Final[tuple[Component, ...]] = (
             listeners,  # first: all others look up there who listens, and who has just left
             self._cache,  # before a client can hear of a change, and read: what changed is forgotten by then
@@ -172,11 +201,10 @@ class Gateway:
             self.subscriptions,  # the others' order among themselves makes no difference
             self.subscriptions.updates,
             self._log_levels,
-            self._tasks,
+            self._task_relay,
             self._task_subscriptions,
             self._bridge,
             self.approvals,
-            self._result_limits,
             self._hooks,
             self._pin_checks,
             self._search,
@@ -189,29 +217,43 @@ class Gateway:
         }
         """The components to call for an event or a change, by its type, in order."""
         self._settings = settings
+        self._wrap_upstreams()
         self._handler = self._built(settings)
 
     def handler(self, call: Call) -> Awaitable[Outcome]:
         """The whole way of a call, by the settings in force when the call begins."""
-        if call.caller.credentials is not None or self._own_links.has_principals:
-            return self._with_own_links(call)
-        catalogue, caller = self._catalogue, call.caller
-        if catalogue.latest_caller is caller or catalogue.has_routes(caller):
-            return self._handler(call)
-        return self._once_viewed(call)
+        return self._handler(call)
 
-    async def _once_viewed(self, call: Call) -> Outcome:
-        """Handles a call once its caller's view is made, which may take long where very much is listed."""
-        with suppress(Exception):  # it is made again in the pipeline, where what fails becomes an outcome
-            await self._catalogue.turns.take(self._catalogue.viewing(call.caller))
-        return await self._handler(call)
+    def _viewed(self, handler: Handler) -> Handler:
+        """Makes the caller's view in turns before the call looks names up in it: where much is listed it takes long."""
+        catalogue = self._catalogue
 
-    async def _with_own_links(self, call: Call) -> Outcome:
-        try:
+        @contained
+        async def viewing(call: Call) -> Outcome:
+            await catalogue.turns.take(catalogue.viewing(call.caller))
+            return await handler(call)
+
+        def stage(call: Call) -> Awaitable[Outcome]:
+            if catalogue.latest_caller is call.caller or catalogue.has_routes(call.caller):
+                return handler(call)
+            return viewing(call)
+
+        return stage
+
+    def _leased(self, handler: Handler) -> Handler:
+        """Holds the links that belong to the caller while its call lasts; makes them before its first one."""
+
+        @contained
+        async def leasing(call: Call) -> Outcome:
             async with self._own_links.used(call):
-                return await self._once_viewed(call)
-        except McpError as refusal:
-            return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
+                return await handler(call)
+
+        def stage(call: Call) -> Awaitable[Outcome]:
+            if call.caller.credentials is not None or self._own_links.has_principals:
+                return leasing(call)
+            return handler(call)
+
+        return stage
 
     def reconfigure(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> None:
         """Puts other settings and upstreams in force (R49): in one step, so that no call sees half of it.
@@ -227,21 +269,26 @@ class Gateway:
         self._settings, self._supervised = settings, dict(upstreams)
         self._timeouts.clear()
         self._timeouts.update(_timeouts_of(settings))
-        limited = self._result_limits.is_on
-        change = Reconfiguration(settings, self._wrapped(settings, upstreams), kept)
+        self._provision(settings)
+        change = Reconfiguration(settings, self._upstreams, kept)
+        if changed & self._cache.goes_by:
+            self._cache.reconfigure(change)
+        self._wrap_upstreams()
         for component in self._components:
-            if changed & component.goes_by:
+            if changed & component.goes_by and component is not self._cache:
                 component.reconfigure(change)
         if "access" in changed:
             self._limits.reconfigure(settings.access.limits)
-        if changed & {"access", "proxy", "endpoints"} or self._result_limits.is_on != limited:
-            self._handler = self._built(settings)
+        self._handler = self._built(settings)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream. Never blocks."""
         kind = type(event.change) if isinstance(event, UpstreamChanged) else type(event)
         for tell in self._hearers.get(kind, ()):
             tell(event)
+        for feature in self._features.values():
+            if kind in feature.hears:
+                feature.on_event(event)
 
     def share_limits(self, ledger: Ledger) -> None:
         """Shares the counts of limits with other processes; call it once, before the first call."""
@@ -267,23 +314,37 @@ class Gateway:
         self._cache.on_write = tell
 
     @property
+    def _hearing(self) -> Sequence[Component | Feature]:
+        """All that is told of listeners, in order."""
+        *others, own_links = self._components
+        return [*others, *self._features.values(), own_links]
+
+    @property
     def audience(self) -> Audience:
         """Where transports join their clients as listeners, and leave."""
         return self
 
     def join(self, listener: Listener) -> None:
-        for component in self._components:
+        for component in self._hearing:
             component.join(listener)
 
     def leave(self, listener: Listener) -> None:
-        for component in self._components:
+        for component in self._hearing:
             component.leave(listener)
 
     async def run(self) -> None:
-        """Runs all components until cancelled."""
+        """Runs all components and features until cancelled."""
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._retirement.run, self._resources)
             for component in self._components:
                 tasks.start_soon(component.run)
+            self._tasks = tasks
+            try:
+                for feature in self._features.values():
+                    self._start(feature)
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
@@ -323,14 +384,19 @@ class Gateway:
         """What each upstream offers now, in the form to be approved; None for an upstream whose lists are unknown."""
         return self._pin_checks.offered()
 
-    def _wrapped(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[str, Upstream]:
-        """`upstreams` with tracing and, where pins are enforced, with definitions compared at each start of a child."""
-        found = {name: self._traces.sent(each) if self._traces else each for name, each in upstreams.items()}
-        if settings.access.pins.mode == "enforce":
-            idling = {spec.name for spec in settings.upstreams if spec.may_idle}
-            for name in idling & found.keys():
-                found[name] = VettedUpstream(found[name], self._catalogue, self._refetch)
-        return found
+    def _vetted(self, upstream: Upstream) -> Upstream:
+        """`upstream`, with its definitions compared at each start, if it starts on demand."""
+        idles = any(spec.name == upstream.name and spec.may_idle for spec in self._settings.upstreams)
+        return VettedUpstream(upstream, self._catalogue, self._refetch) if idles else upstream
+
+    def _wrap_upstreams(self) -> None:
+        """Puts the stages of the server's side around each upstream, in the mapping that everyone uses."""
+        stages = [placed.stage for _, placed in reversed(self._upstream_stages(self._settings))]
+        self._upstreams.clear()
+        for name, upstream in self._supervised.items():
+            for stage in stages:
+                upstream = stage(upstream)
+            self._upstreams[name] = upstream
 
     def _refetch(self, key: ListKey, call: Call) -> Awaitable[Failed | None]:
         return self._fetcher.refetched(key, call)
@@ -346,9 +412,11 @@ class Gateway:
             self.on_event(lost)
 
     def _withholds(self, caller: Caller, task: Task, result: Raw) -> bool:
-        """Whether a task's result has to pass a hook or a size limit: then only a call about the task may return it."""
+        """Whether a task's result may reach the caller only through a call that passes all stages."""
         upstream, tool = task.link.upstream, task.tool
-        return self._hooks.withholds(upstream, tool) or self._result_limits.exceeds(caller, upstream, tool, result)
+        return self._hooks.withholds(upstream, tool) or any(
+            feature.withholds(caller, upstream, tool, result) for feature in self._features.values()
+        )
 
     async def _read_own(self, call: Call) -> Outcome:
         """The gateway's own resource: the full instructions of all servers that the caller sees."""
@@ -356,32 +424,110 @@ class Gateway:
         contents = {"uri": INSTRUCTIONS_URI, "mimeType": "text/markdown", "text": text}
         return Complete(first_level({"contents": [contents]}))
 
-    def _built(self, settings: Settings) -> Handler:
-        """The pipeline for `settings`."""
-        self._metrics.calls.subjects.most = settings.proxy.limits.max_metric_subjects
-        answers = self._answers(settings)
+    def pipeline(self) -> list[PipelineRow]:
+        """Everything that wraps a call, from the client to the server."""
+        client = [_row("client", *stage) for stage in self._stages(self._settings) if _changes(stage[1])]
+        return [*client, ROUTING, *(_row("server", *stage) for stage in self._upstream_stages(self._settings))]
+
+    def add_stage(self, placed: Placed) -> None:
+        """Adds a stage of the process around the gateway; call it before the first call."""
+        self._further.append(placed)
+        self._handler = self._built(self._settings)
+
+    def _provision(self, settings: Settings) -> None:
+        """Makes the features that `settings` ask for, which adopt what must survive, and retires those before them."""
+        before, core = self._features, replace(self._core, settings=settings)
+        self._features = {}
+        for listed in self._listed:
+            if listed.when(settings):
+                feature = self._features[listed.name] = listed.load()(core)
+                if (previous := before.get(listed.name)) is not None:
+                    feature.adopt(previous)
+        for scope in self._runs.values():
+            scope.cancel()
+        self._runs.clear()
+        for feature in self._features.values():
+            self._start(feature)
+        held = {id(resource) for resource in self._resources()}
+        replaced = (resource for feature in before.values() for resource in feature.resources())
+        self._retirement.take(resource for resource in replaced if id(resource) not in held)
+
+    def _start(self, feature: Feature) -> None:
+        """Runs a feature in a scope of its own, if the gateway runs."""
+        if self._tasks is None or type(feature).run is Feature.run:
+            return
+        scope = self._runs[feature.name] = anyio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await feature.run()
+
+        self._tasks.start_soon(run)
+
+    def _resources(self) -> Iterator[Retirable]:
+        return (resource for feature in self._features.values() for resource in feature.resources())
+
+    def _stages(self, settings: Settings) -> list[tuple[str, Placed]]:
+        """The stages on the client's side, outermost first, each with the feature that it is of."""
         searched = [key_of(name) for name, endpoint in settings.endpoints.items() if endpoint.discovery == "search"]
         indirect = IndirectCalls(searched, self._catalogue, self._resolver, self._search.note_called)
-        router = Router(self._catalogue, self._resolver, answers, self._tasks, self._exchange)
-        return build(
-            router,
-            unwrapped=indirect.unwrapped,
-            traced=traced(self._traces, self._resolver.label),
-            accounted=accounted(
-                self._metrics,
-                self._resolver.label,
-                self.audit,
-                self._unrestricted_subject_of.judged,
-                self._sealer.digest,
+        label, metrics = self._resolver.label, self._metrics
+        audited = self._unrestricted_subject_of.judged
+        accounting = accounted(metrics, label, self.audit, audited, self._sealer.digest)
+        limiting = limited(self._limits, self.subject_of, self._bridge.resumes, metrics)
+        stages = [
+            *(("process", placed) for placed in self._further),
+            ("core", Placed(Place.LINKS, "keeps the caller's own links while the call lasts", self._leased)),
+            ("core", Placed(Place.LINKS, "makes the caller's view in bounded steps", self._viewed)),
+            (
+                "search",
+                Placed(Place.REWRITE, "turns call_read and the like into calls of tools", indirect.unwrapped),
             ),
-            limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
-            bridged=self._bridge.bridged,
-            checked=indirect.checked,
-            hooked_before=self._hooks.before,
-            approved=self.approvals.approved,
-            limited_results=self._result_limits.limited_results,
-            hooked_after=self._hooks.after,
-        )
+        ]
+        if self._traces is not None:
+            stages.append(("tracing", Placed(Place.OBSERVE, "records a server span", self._traces.served(label))))
+        stages += [
+            ("core", Placed(Place.OBSERVE, "adds request and trace to the log lines of the call", attributed)),
+            ("core", Placed(Place.OBSERVE, "metrics and audit", accounting)),
+            ("core", Placed(Place.ERRORS, "turns refusals and crashes into outcomes", contained)),
+            ("limits", Placed(Place.ADMIT, "admits the call as far as access.limits have room", limiting)),
+            ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
+            (
+                "search",
+                Placed(Place.CHECK, "refuses a tool of another effect than expected", indirect.checked),
+            ),
+            ("hooks", Placed(Place.CHECK, "asks hooks before the call", self._hooks.before)),
+            ("approvals", Placed(Place.APPROVE, "waits until a person approved", self.approvals.approved)),
+            *((name, placed) for name, feature in self._features.items() for placed in feature.stages()),
+            ("hooks", Placed(Place.JUDGE, "asks hooks about the outcome", self._hooks.after)),
+        ]
+        return sorted(stages, key=lambda stage: stage[1].place)
+
+    def _upstream_stages(self, settings: Settings) -> list[tuple[str, PlacedUpstream]]:
+        """The stages on the server's side, outermost first, each with the feature that it is of."""
+        stages = [
+            (
+                "cache",
+                PlacedUpstream(Place.CACHE, "answers reads, or shares one", self._cache.around),
+            ),
+            *((name, placed) for name, feature in self._features.items() for placed in feature.upstream_stages()),
+        ]
+        if settings.access.pins.mode == "enforce":
+            stages.append(
+                (
+                    "pins",
+                    PlacedUpstream(Place.VERIFY, "compares definitions at each start", self._vetted),
+                )
+            )
+        if self._traces is not None:
+            stages.append(("tracing", PlacedUpstream(Place.SEND, "records a client span", self._traces.sent)))
+        return sorted(stages, key=lambda stage: stage[1].place)
+
+    def _built(self, settings: Settings) -> Handler:
+        """Routing inside all stages."""
+        self._metrics.calls.subjects.most = settings.proxy.limits.max_metric_subjects
+        router = Router(self._catalogue, self._resolver, self._answers(settings), self._task_relay, self._exchange)
+        return stack([placed.stage for _, placed in self._stages(settings)], router)
 
     def _answers(self, settings: Settings) -> dict[str, Handler]:
         """The methods that the gateway itself answers, with their handlers."""
@@ -406,6 +552,19 @@ class Gateway:
             TASK_LIST: tasks.answer,
             ROOTS_CHANGED: self._own_links.roots_changed,
         }
+
+
+def _row(side: str, feature: str, placed: Placed | PlacedUpstream) -> PipelineRow:
+    return PipelineRow(side, placed.place.name, feature, placed.about)
+
+
+def _changes(placed: Placed) -> bool:
+    """Whether a stage does anything: one that does not returns the handler that it is given."""
+    return placed.stage(_probe) is not _probe
+
+
+async def _probe(_call: Call) -> Outcome:
+    raise AssertionError
 
 
 def _timeouts_of(settings: Settings) -> dict[str, UpstreamTimeouts]:

@@ -1,7 +1,8 @@
-"""The stages that each call passes, in order: the list in `build`. Read it first.
+"""The core's own stages: log lines, metrics and audit, errors as outcomes, limits.
 
-A stage wraps a handler and returns one. Errors become outcomes in one of them, `contained`, and at no other place. Who
-may use what is no stage: it is decided where a name is looked up, in the caller's own view (`resolving`).
+A stage wraps a handler and returns one. `gateway.feature.Place` has their order, and `mcproxy explain --pipeline`
+prints all of them. Errors become outcomes only in `contained`. Who may use what is decided where a name is looked up,
+in the caller's own view (`resolving`), and not in a stage.
 """
 
 from __future__ import annotations
@@ -56,31 +57,6 @@ class Traces(Protocol):
 
     def sent(self, upstream: Upstream) -> Upstream:
         """The upstream with a span for each call that is sent to it."""
-
-
-def build(
-    route: Handler,
-    *,
-    unwrapped: Stage,
-    traced: Stage,
-    accounted: Stage,
-    limited: Stage,
-    bridged: Stage,
-    checked: Stage,
-    hooked_before: Stage,
-    approved: Stage,
-    limited_results: Stage,
-    hooked_after: Stage,
-) -> Handler:
-    """The whole pipeline, outermost stage first."""
-    around = [unwrapped, traced, attributed, accounted, contained]
-    stages = [*around, limited, bridged, checked, hooked_before, approved, limited_results, hooked_after]
-    return stack(stages, route)
-
-
-def traced(traces: Traces | None, label: Label) -> Stage:
-    """Records calls as spans, where tracing is on."""
-    return traces.served(label) if traces is not None else lambda handler: handler
 
 
 def stack(stages: Sequence[Stage], route: Handler) -> Handler:

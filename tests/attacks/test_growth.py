@@ -37,9 +37,9 @@ from mcproxy.catalog.uri_matching import matcher, readings, uri_flaw
 from mcproxy.catalog.uris import canonical
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
-from mcproxy.gateway.results.abridging import Abridgement
-from mcproxy.gateway.results.kept import KeptResults
-from mcproxy.gateway.results.structured import shortened_arrays
+from mcproxy.features.results.abridging import Abridgement
+from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.structured import shortened_arrays
 from mcproxy.login.visits import Visits
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import decode_value, mirrored_parameters, parameter_headers

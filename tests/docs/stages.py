@@ -1,48 +1,35 @@
-"""The stages that each call passes, as `gateway.pipeline` has them, for the page on the architecture."""
+"""Everything that wraps a call, as a gateway with every feature on has it, for the page on the architecture."""
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+import anyio
 
-from tests.docs.diagrams import ROOT
-from tests.sources import nodes_of
+from mcproxy.app import running
+from mcproxy.gateway.feature import PipelineRow
+from mcproxy.settings import Settings
+
+EVERYTHING = {
+    "proxy": {"tracing": {"enabled": True}},
+    "admin": {"port": 0},
+    "access": {
+        "pins": {"mode": "enforce"},
+        "limits": {"rules": {"calls": {"rate": "10/s"}}},
+        "hooks": [
+            {"url": "http://127.0.0.1:9", "phase": phase, "on": ["tools/call"], "secret": "s" * 32}
+            for phase in ("before", "after")
+        ],
+    },
+    "endpoints": {"all": {"discovery": "search", "upstreams": ["notes"]}},
+    "upstreams": [{"name": "notes", "prefix": "notes", "command": "notes", "results": {"max_bytes": 4096}}],
+}
 
 
 def stages(_: str) -> str:
-    """The stages of the pipeline, the outermost first, each with its module and its docstring's first line."""
-    package = ROOT / "mcproxy/gateway"
-    lists = [node for node in ast.walk(_function(package / "pipeline.py", "build")) if isinstance(node, ast.List)]
-    rows = []
-    for stage in (node for listed in lists for node in listed.elts if not isinstance(node, ast.Starred)):
-        called = stage.func if isinstance(stage, ast.Call) else stage
-        assert isinstance(called, ast.Name)
-        path, text = _stage(package, _given(package, called.id))
-        name = path.relative_to(package.parent).as_posix()
-        rows.append(f"| `{called.id}` | [`{name}`](../mcproxy/{name}) | {' '.join(text.split())} |")
-    return "\n".join(["| stage | module | what it does |", "|---|---|---|", *rows])
+    """The pipeline as a table, from the client to the server."""
+    rows = [f"| {row.side} | `{row.place}` | {row.feature} | {row.about} |" for row in anyio.run(_pipeline)]
+    return "\n".join(["| side | place | feature | what it does |", "|---|---|---|---|", *rows])
 
 
-def _function(path: Path, name: str) -> ast.FunctionDef:
-    (found,) = (node for node in nodes_of(path.read_text()) if isinstance(node, ast.FunctionDef) and node.name == name)
-    return found
-
-
-def _given(package: Path, stage: str) -> str:
-    """What `Gateway` calls the function that it gives to the pipeline as a stage."""
-    for node in ast.walk(_function(package / "gateway.py", "_built")):
-        if isinstance(node, ast.keyword) and node.arg == stage and isinstance(node.value, ast.Attribute):
-            return node.value.attr
-    return stage
-
-
-def _stage(package: Path, name: str) -> tuple[Path, str]:
-    """The file of the function that is or makes this stage, and its docstring's first line."""
-    ((path, text),) = (
-        (path, text.partition("\n\n")[0])
-        for path in sorted(package.rglob("*.py"))
-        for node in nodes_of(path.read_text())
-        if isinstance(node, ast.FunctionDef) and node.name == name and node.returns is not None
-        if ast.unparse(node.returns) in {"Stage", "Handler"} and (text := ast.get_docstring(node))
-    )
-    return path, text
+async def _pipeline() -> list[PipelineRow]:
+    async with running(Settings.model_validate(EVERYTHING), connects=False) as app:
+        return app.gateway.pipeline()

@@ -209,7 +209,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.cache.watch_through(self.table)
-        self.upstream = self.cache.upstreams[NAME]
+        self.upstream = self.cache.around(self.server)
 
     async def run(self) -> None:
         with self.running:
@@ -272,8 +272,7 @@ async def world(
     spec = {"name": NAME, "url": "http://localhost", "prefix": "f", "connection": connection, "cache": cache}
     in_force = settings.Settings.model_validate({"proxy": {"cache": limits or {}}, "upstreams": [spec]})
     clock, table, metrics = Clock(), Table(), Metrics()
-    by_name = {NAME: server}
-    reads = ReadCache(in_force, by_name, metrics, lambda upstream, owner, name: name in read_only, clock)
+    reads = ReadCache(in_force, metrics, lambda upstream, owner, name: name in read_only, clock)
     async with anyio.create_task_group() as tasks:
         it = World(server, reads, clock, table, metrics, tasks)
         tasks.start_soon(it.run)

@@ -29,6 +29,7 @@ from mcproxy.call.upstreams import (
     UpstreamStatus,
 )
 from mcproxy.concurrency.clock import Sleep
+from mcproxy.features import FEATURES
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.pipeline import Traces
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
@@ -362,7 +363,16 @@ async def house(
     settings = settings_of(specs, access, endpoints, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
     metrics, sleeper, clock = Metrics(), Sleeper(), Clock()
-    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleep or sleeper, now=clock, traces=traces)
+    gateway = Gateway(
+        settings,
+        by_name,
+        metrics,
+        Sealer(b"secret"),
+        sleep=sleep or sleeper,
+        now=clock,
+        traces=traces,
+        features=FEATURES,
+    )
     for upstream in upstreams:
         upstream.on_event = gateway.on_event
     async with anyio.create_task_group() as tasks:

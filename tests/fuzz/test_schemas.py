@@ -21,7 +21,7 @@ from mcproxy.catalog.search.signatures import signature
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.turns import at_once
-from mcproxy.gateway.results.structured import shortened_arrays
+from mcproxy.features.results.structured import shortened_arrays
 from mcproxy.gateway.search.indexes import searched_text
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.headers import InvalidAnnotation, mirrored_parameters

@@ -8,7 +8,7 @@ from anyio import to_thread
 from mcproxy.admin import control
 from mcproxy.app import running
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
-from mcproxy.cli.output import print_err, print_json, print_out
+from mcproxy.cli.output import print_err, print_json, print_out, print_table
 from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
@@ -49,6 +49,17 @@ async def print_explanation(
     if known is not None and caller.name not in known:
         print_err(f"no caller is called {caller.name!r}{suggestion(caller.name, known)}")
     return ExitCode.OK if explanation.allowed else ExitCode.FAILED
+
+
+async def print_pipeline(settings: Settings, *, as_json: bool) -> int:
+    """Prints everything that wraps a call, from the client to the server. Connects to nothing."""
+    async with running(settings, connects=False) as app:
+        rows = app.gateway.pipeline()
+    if as_json:
+        print_json(msgspec.to_builtins(rows))
+    else:
+        print_table(("SIDE", "PLACE", "FEATURE", "WHAT IT DOES"), [msgspec.structs.astuple(row) for row in rows])
+    return ExitCode.OK
 
 
 def _explained_by_running(configuration: Configuration, asked: control.ExplainRequest) -> Explanation | None:

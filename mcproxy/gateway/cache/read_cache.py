@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
 from typing import Protocol, assert_never
@@ -100,8 +100,7 @@ class CachedUpstream(msgspec.Struct, frozen=True):
 class ReadCache(Component):
     """The cache of all upstreams. While `run` does not run, every call goes straight to its upstream.
 
-    `upstreams` are those that `settings` enable. `self.upstreams` are the same with their reads cached; it stays the
-    same mapping object across reloads.
+    `around` is its stage.
     """
 
     goes_by = frozenset({"access", "proxy", "upstreams"})  # access: upstreams come wrapped where it enforces pins
@@ -110,7 +109,6 @@ class ReadCache(Component):
     def __init__(
         self,
         settings: Settings,
-        upstreams: Mapping[str, Upstream],
         metrics: Metrics,
         read_only: ReadOnly,
         now: Clock = time.monotonic,
@@ -127,8 +125,6 @@ class ReadCache(Component):
         """The running event loop, kept because asking for it costs a system call before Python 3.12."""
         self.on_write: Callable[[str], None] = _unheard
         """Called with the name of an upstream whose tool was called and may have written."""
-        self.upstreams: dict[str, Upstream] = {}
-        self._wrap(upstreams)
 
     def watch_through(self, subscriptions: WatchTable) -> None:
         """Makes the cache watch resources by `subscriptions`; call it once, before `run`."""
@@ -165,7 +161,6 @@ class ReadCache(Component):
         for name, policy in before.items():
             self._count(name, Cause.RELOAD)
             self._apply(policy, policy.end())
-        self._wrap(change.upstreams)
 
     def invalidate(self, key: ResourceKey) -> None:
         """Drops what was read of a resource that may have changed without a report from its upstream."""
@@ -178,11 +173,7 @@ class ReadCache(Component):
                 self._count(name, Cause.ELSEWHERE)
                 policy.changed()
 
-    def _wrap(self, upstreams: Mapping[str, Upstream]) -> None:
-        self.upstreams.clear()
-        self.upstreams.update({name: self._around(upstream) for name, upstream in upstreams.items()})
-
-    def _around(self, upstream: Upstream) -> Upstream:
+    def around(self, upstream: Upstream) -> Upstream:
         """`upstream`, with its reads cached."""
         policy = self._policies[upstream.name]
         self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: policy.store.bytes)

@@ -136,3 +136,11 @@ def test_r87_an_explanation_names_the_endpoint_by_its_path(config: Path, capsys:
 def test_r87_a_principal_that_does_not_exist_is_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code("explain", "-c", config, "-p", "bto", "tools/call", "files__x") == 1
     assert "no caller is called 'bto'" in capsys.readouterr().err
+
+
+def test_the_pipeline_is_explained_without_a_call(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("explain", "-c", config, "--pipeline") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert ["client", "ERRORS", "core"] in [row[:3] for row in rows]
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+    assert code("explain", "-c", config) == 2

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.results.structured`: what was valid stays valid, and the room there is is used."""
+"""The twin of `mcproxy.features.results.structured`: what was valid stays valid, and the room there is is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcproxy.concurrency.turns import at_once
-from mcproxy.gateway.results.structured import MAX_LEAST, MAX_VALUES, STEP, shortened_arrays
+from mcproxy.features.results.structured import MAX_LEAST, MAX_VALUES, STEP, shortened_arrays
 from mcproxy.protocol.jsonrpc import raw
 
 ROW = {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}, "required": ["tags"]}

@@ -19,12 +19,12 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller
-from mcproxy.gateway.results.shortening import boundary
+from mcproxy.catalog.uris import RESULT_SCHEME as SCHEME
+from mcproxy.features.results.shortening import boundary
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND, first_level, parse_text
 from mcproxy.sealing import Sealer, Unsealable
 
-SCHEME: Final = "mcproxy-result"
 _URI: Final = re.compile(SCHEME + r":(?P<token>[\w.-]+)(?:/(?P<start>\d{1,15})-(?P<end>\d{1,15}))?/?", re.ASCII)
 _START: Final = f'"{SCHEME}:'.encode()
 

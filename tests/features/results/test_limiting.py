@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.results.limiting`, through all of the gateway and in both eras."""
+"""The twin of `mcproxy.features.results.limiting`, through all of the gateway and in both eras."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from msgspec import Raw
 from mcproxy.call.calls import Complete
 from mcproxy.call.clients import TaskChanged
 from mcproxy.call.identity import Principal
-from mcproxy.gateway.results.shortening import compact
-from mcproxy.gateway.results.structured import STEP
+from mcproxy.features.results.shortening import compact
+from mcproxy.features.results.structured import STEP
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
 from mcproxy.protocol.jsonrpc import first_level, raw, size_of
 from mcproxy.protocol.methods import Kind

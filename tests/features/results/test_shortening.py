@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.results.shortening`: no character is cut in two."""
+"""The twin of `mcproxy.features.results.shortening`: no character is cut in two."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.gateway.results.shortening import block_of, boundary, ends, head_and_tail, with_text
+from mcproxy.features.results.shortening import block_of, boundary, ends, head_and_tail, with_text
 from mcproxy.protocol.jsonrpc import raw
 
 

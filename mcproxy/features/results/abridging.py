@@ -14,8 +14,8 @@ from msgspec import Raw
 
 from mcproxy.call.identity import Caller
 from mcproxy.concurrency.turns import Steps
-from mcproxy.gateway.results.kept import KeptResults
-from mcproxy.gateway.results.shortening import (
+from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.shortening import (
     MIN_TEXT,
     NOTE,
     Block,
@@ -25,7 +25,7 @@ from mcproxy.gateway.results.shortening import (
     planned_cuts,
     with_text,
 )
-from mcproxy.gateway.results.structured import STEP, shortened_arrays
+from mcproxy.features.results.structured import STEP, shortened_arrays
 from mcproxy.protocol.envelope import STRUCTURED
 from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
 from mcproxy.protocol.json.bounds import TooMany, parse_array

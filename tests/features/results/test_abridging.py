@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.results.abridging`: what is over its limit is cut, or passes whole and is counted."""
+"""The twin of `mcproxy.features.results.abridging`: what is over its limit is cut, or passes whole and is counted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mcproxy.call.calls import Call
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.concurrency.turns import at_once
-from mcproxy.gateway.results.abridging import MAX_BLOCKS, Abridgement, SizeVerdict
-from mcproxy.gateway.results.kept import KeptResults
-from mcproxy.gateway.results.shortening import MIN_TEXT, NOTE
+from mcproxy.features.results.abridging import MAX_BLOCKS, Abridgement, SizeVerdict
+from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.shortening import MIN_TEXT, NOTE
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw, size_of
 from mcproxy.protocol.methods import row_of

@@ -1,13 +1,12 @@
 """Limits on the size of tools' results (`results.max_bytes`): what is over one is shown in part, and kept whole.
 
-A stage of the pipeline, which is absent where no upstream has a limit. Finds the limit of a result; `abridging` decides
+Finds the limit of a result; `abridging` decides
 what is cut, and `kept` keeps the whole result.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -19,18 +18,14 @@ from mcproxy.call.identity import Caller
 from mcproxy.catalog.views.exposure import OUTPUT_SCHEMA
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.turns import in_turns
-from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.resolving.task_ids import TaskIds
-from mcproxy.gateway.results.abridging import Abridgement
-from mcproxy.gateway.results.kept import KeptResults
+from mcproxy.features.results.abridging import Abridgement
+from mcproxy.features.results.kept import KeptResults
+from mcproxy.gateway.feature import Core, Feature, Place, Placed
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, raw, size_of
 from mcproxy.protocol.methods import Kind, Shape, Subject
-from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings import UpstreamSettings as Spec
-from mcproxy.telemetry.metrics import Metrics
 
 SIZE_HINT: Final = "anthropic/maxResultSizeChars"
 """The key in `_meta` of a tool or a result: the most characters that hosts which know it show whole."""
@@ -38,30 +33,32 @@ MAX_HINT: Final = 500_000
 """The most characters that such hosts show, whatever the hint."""
 
 
-class ResultLimits(Component):
-    """`limited_results` is its stage."""
+class ResultLimits(Feature):
+    """Shortens results that are over the limit of their upstream or tool."""
 
-    goes_by = frozenset({"proxy", "upstreams"})
+    name = "results"
 
-    def __init__(
-        self,
-        settings: Settings,
-        catalogue: Catalogue,
-        task_ids: TaskIds,
-        sealer: Sealer,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._catalogue = catalogue
-        self._task_ids = task_ids
-        self._metrics = metrics
-        self._kept = KeptResults(settings.proxy.results, sealer, clock)
-        metrics.kept_result_bytes.set_function(lambda: self._kept.size)
-        self._specs = _limited(settings)
+    def __init__(self, core: Core) -> None:
+        self._catalogue = core.catalogue
+        self._task_ids = core.task_ids
+        self._metrics = core.metrics
+        self._limits = core.settings.proxy.results
+        self._kept = KeptResults(self._limits, core.sealer, core.now)
+        core.metrics.kept_result_bytes.set_function(lambda: self._kept.size)
+        self._specs = _limited(core.settings)
 
-    def reconfigure(self, change: Reconfiguration) -> None:
-        self._kept.reconfigure(change.settings.proxy.results)
-        self._specs = _limited(change.settings)
+    def adopt(self, previous: ResultLimits) -> None:
+        self._kept = previous._kept
+        self._kept.reconfigure(self._limits)
+
+    def stages(self) -> Iterable[Placed]:
+        return [
+            Placed(Place.RESULT, "shows large results in part, and answers reads of the whole", self.limited_results)
+        ]
+
+    def withholds(self, caller: Caller, upstream: str, tool: str, result: Raw) -> bool:
+        """Whether the result of a tool is over its limit."""
+        return self._over(caller, upstream, tool, object_or_empty(result)) is not None
 
     def limited_results(self, handler: Handler) -> Handler:
         """Shows results that are too large in part, and answers reads of the whole that was kept."""
@@ -74,12 +71,7 @@ class ResultLimits(Component):
                 return await self._limited(call, outcome)
             return outcome
 
-        return limiting if self.is_on else handler
-
-    @property
-    def is_on(self) -> bool:
-        """Whether any upstream has a limit."""
-        return bool(self._specs)
+        return limiting
 
     async def _limited(self, call: Call, outcome: Complete) -> Complete:
         if call.row.shape is not Shape.TASK:
@@ -89,10 +81,6 @@ class ResultLimits(Component):
         before = {} if inner is None else object_or_empty(inner)
         after = await self._shown(call, before)
         return outcome if after is before else replace(outcome, result={**outcome.result, "result": raw(after)})
-
-    def exceeds(self, caller: Caller, upstream: str, own: str, result: Raw) -> bool:
-        """Whether a result of the tool that its upstream calls `own` is over its limit."""
-        return self._over(caller, upstream, own, object_or_empty(result)) is not None
 
     async def _shown(self, call: Call, result: Params) -> Params:
         tool = self._tool(call)

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.results.kept`: for their callers alone, bounded, and for a while."""
+"""The twin of `mcproxy.features.results.kept`: for their callers alone, bounded, and for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
-from mcproxy.gateway.results.kept import KeptResults
+from mcproxy.features.results.kept import KeptResults
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND, raw
 from mcproxy.protocol.methods import row_of
