@@ -47,6 +47,10 @@ class Authorization:
     revoked: list[str] = field(default_factory=list)
     valid: set[str] = field(default_factory=set)
     """Access tokens that the resource takes."""
+    refused_scopes: set[str] = field(default_factory=set)
+    """Scopes that it refuses to give (invalid_scope)."""
+    withholds: set[str] = field(default_factory=set)
+    """Scopes that it takes out of what it grants."""
     needed_scopes: str = ""
     """What the resource wants beyond the scopes of a token, while it is set."""
     resource_requests: list[str | None] = field(default_factory=list)
@@ -145,6 +149,8 @@ class Authorization:
         asked = request.query
         self._scopes = asked.get("scope", "")
         back = {"code": "code", "state": asked["state"], "iss": self.metadata.get("issuer", self.origin)}
+        if self.refused_scopes.intersection(self._scopes.split()):
+            back["error"] = "invalid_scope"
         raise web.HTTPFound(f"{asked['redirect_uri']}?{urlencode(back)}")
 
     async def _token(self, request: web.Request) -> web.Response:
@@ -159,6 +165,8 @@ class Authorization:
             return web.Response(status=self.outage, text="busy")
         if self.refuses is not None:
             return web.json_response({"error": self.refuses}, status=400)
+        if self.refused_scopes.intersection(form.get("scope", "").split()):
+            return web.json_response({"error": "invalid_scope"}, status=400)
         if form["grant_type"] == "refresh_token":
             if form["refresh_token"] not in self._refresh_tokens:
                 quoted = {"error_description": f"unknown: {form}"} if self.quotes_form else {}
@@ -205,7 +213,8 @@ class Authorization:
         number = next(self._numbers)
         access = f"{self.prefix}access-token-{number}"
         self.valid.add(access)
-        answer: Json = {"access_token": access, "token_type": "Bearer", "scope": scope or self._scopes}
+        given = " ".join(each for each in (scope or self._scopes).split() if each not in self.withholds)
+        answer: Json = {"access_token": access, "token_type": "Bearer", "scope": given}
         if self.subject is not None:
             answer["id_token"] = jwt.encode({"sub": self.subject}, "0" * 32, algorithm="HS256")
         if self.life is not None:

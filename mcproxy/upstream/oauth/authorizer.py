@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,8 +23,9 @@ from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState, Renewal
+from mcproxy.upstream.oauth.registration import MAX_SCOPES
 from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
-from mcproxy.upstream.oauth.tokens import Token
+from mcproxy.upstream.oauth.tokens import INVALID_SCOPE, Token, TokenRefused
 
 log = structlog.get_logger()
 
@@ -34,8 +35,8 @@ COOLDOWN: Final = 5.0
 """Seconds without another token request after one that had no decisive answer."""
 REQUESTS: Final = 2
 """The most token requests that one caller waits for."""
-MAX_SCOPES: Final = 256
-"""The most scopes that a grant requests, even if challenges name more."""
+SHOWN_SCOPES: Final = 10
+"""The most scopes that a sentence names."""
 
 Renew = Callable[[OAuthFlow, Renewal], Awaitable[Grant]]
 """Renews a grant by the flow of its upstream; raises as `OAuthFlow.renew` does."""
@@ -99,6 +100,10 @@ class Authorizer:
         self._cools_until = 0.0
         self._lacking: frozenset[str] = frozenset()
         """Scopes that the grant lacks according to the server; the next login requests them too."""
+        self._unobtainable: frozenset[str] = frozenset()
+        """Scopes that the authorization server refused."""
+        self._widened: str | None = None
+        """The id of the login that the server wanted more scopes for without naming any; None before."""
         self.on_trial = False
         """Whether the token replaces one that the server refused, and has not been accepted yet."""
         self.awaits_login: str | None = None
@@ -177,11 +182,12 @@ class Authorizer:
         challenge = bearer_challenge(header)
         if status == 403 and (challenge is None or not challenge.wants_more_scopes):
             return False
-        self._challenge = challenge or self._challenge or BearerChallenge()
         if generation != self.generation:
             return True
-        if status == 403:
-            return await self._step_up(self._challenge)
+        if status == 403 and challenge is not None:
+            await self._step_up(challenge)
+            return True
+        self._challenge = challenge or self._challenge or BearerChallenge()
         if self.on_trial:
             # Its predecessor was refused too: the authorization server's tokens are not what the server wants.
             self._refuse("the server refuses the tokens that its authorization server gives")
@@ -207,6 +213,14 @@ class Authorizer:
             self._life.discarded()
         self._cools_until = 0.0
 
+    def note_refused_scopes(self) -> None:
+        """Notes that the authorization server refuses the further scopes: they are not asked for again."""
+        self._unobtainable |= self._lacking
+        self._lacking = frozenset()
+        if self._challenge is not None:
+            scopes = tuple(scope for scope in self._challenge.scopes if scope not in self._unobtainable)
+            self._challenge = self._challenge._replace(scopes=scopes)
+
     def _refuse(self, why: str) -> None:
         self._over = self._life.grant or self._over
         self._life.refused(why)
@@ -215,20 +229,47 @@ class Authorizer:
         self._over = self._life.grant or self._over
         self._life.discarded()
 
-    async def _step_up(self, challenge: BearerChallenge) -> bool:
-        """Requests more scopes, once for each that the server names: by a person's login, or by a token request."""
-        wanted = frozenset(challenge.scopes)
-        held = frozenset(self._life.grant.scopes) if self._life.grant is not None else frozenset()
-        is_news = not wanted <= self._lacking
-        self._lacking = frozenset(sorted(self._lacking | wanted)[:MAX_SCOPES])
+    async def _step_up(self, challenge: BearerChallenge) -> None:
+        """Requests more scopes: by a person's login, or by a token request.
+
+        Raises LoginNeeded, and Rejected if a request for more scopes would not help.
+        """
+        missing = self._missing(challenge)
+        self._lacking |= missing
+        if self._challenge is None or not missing:
+            # Without scopes in it, all that the server supports are requested.
+            self._challenge = challenge
         if self._is_for_a_person:
-            lacking = sorted(wanted - held)
-            options = "".join(f" --scope {shlex.quote(scope)}" for scope in lacking)
-            raise self._needed(f"the server wants further scopes for this: {' '.join(lacking) or 'more'}", options)
-        if not is_news:
-            return False
+            options = "".join(f" --scope {shlex.quote(scope)}" for scope in sorted(missing)[:SHOWN_SCOPES])
+            raise self._needed(f"the server wants further scopes for this: {_listed(missing) or 'more'}", options)
         await self._requested()
-        return True
+
+    def _missing(self, challenge: BearerChallenge) -> frozenset[str]:
+        """The scopes to request beside those of the grant; empty if the server names none. Raises Rejected."""
+        grant, wanted = self._life.grant, frozenset(challenge.scopes)
+        if not wanted:
+            return self._unnamed(grant)
+        granted = frozenset() if grant is None else frozenset(grant.token.scopes or grant.scopes)
+        requested = granted if grant is None else granted.union(grant.scopes)
+        missing = wanted - requested - self._unobtainable
+        if not missing:
+            raise Rejected(_futile(wanted, granted, self._unobtainable), 403)
+        allowed = frozenset(filter(self._flow.may_ask_for, missing))
+        if not allowed:
+            raise Rejected(
+                f"the server wants the scopes {_listed(missing)}, which oauth.scopes_allowed does not permit", 403
+            )
+        if len(requested | self._lacking | self._unobtainable | allowed) > MAX_SCOPES:
+            raise Rejected(f"the server has named more than {MAX_SCOPES} scopes by now: no more are requested", 403)
+        return allowed
+
+    def _unnamed(self, grant: Grant | None) -> frozenset[str]:
+        """As `_missing`, for a challenge without scopes: it is worth one login, for all that the server supports."""
+        login = "" if grant is None else grant.id
+        if not self._is_for_a_person or self._widened not in {None, login}:
+            raise Rejected("the server wants further scopes for this, and does not say which: none are requested", 403)
+        self._widened = login
+        return frozenset()
 
     @property
     def _is_for_a_person(self) -> bool:
@@ -289,7 +330,12 @@ class Authorizer:
             self._cools_until = self._clock() + COOLDOWN
             log.warning("no token for an upstream", upstream=self._name, why=str(error))
         except DECISIVE as error:
-            await self._refused(str(error), grant)
+            if isinstance(error, TokenRefused) and error.code == INVALID_SCOPE and self._lacking:
+                # The grant is not what was refused: the next request asks for what it had.
+                self.note_refused_scopes()
+                self._life.unavailable(str(error))
+            else:
+                await self._refused(str(error), grant)
         except Exception as bug:
             # Neither a server's answer nor a bug of ours may take other upstreams down (R1).
             log.exception("a token request failed unexpectedly", upstream=self._name)
@@ -385,3 +431,25 @@ class Authorizer:
         if self._flow.settings.per == "principal":
             return LoginNeeded(f"{why}: each caller logs in by itself, with the link that its client shows", why)
         return LoginNeeded(f"{why}: run `mcproxy login {shlex.quote(self._name)}{options}`", why)
+
+
+def _futile(wanted: frozenset[str], granted: frozenset[str], unobtainable: frozenset[str]) -> str:
+    """Why no scopes are requested though the server wants some, all of which were requested before."""
+    if refused := wanted & unobtainable:
+        return f"the server wants the scopes {_listed(refused)} for this, which its authorization server refuses"
+    if withheld := wanted - granted:
+        return (
+            f"the server wants the scopes {_listed(withheld)} for this, which its authorization server was asked for "
+            "and did not grant: a further login would not help, unless it is that of another account"
+        )
+    return (
+        f"the server wants the scopes {_listed(wanted)} for this, which the gateway has: a further login would not "
+        "help; ask whoever runs the server what else is missing"
+    )
+
+
+def _listed(scopes: Collection[str]) -> str:
+    """Scopes as part of a sentence."""
+    names = sorted(scopes)
+    more = len(names) - SHOWN_SCOPES
+    return " ".join(names[:SHOWN_SCOPES]) + (f" and {more} more" if more > 0 else "")

@@ -17,6 +17,8 @@ _PART: Final = re.compile(
     re.VERBOSE,
 )
 """One parameter of a challenge, or the scheme that begins the next (RFC 9110, section 11.6.1)."""
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""A scope (RFC 6749, section 3.3). Others cannot be requested, and could harm the terminal that shows them."""
 
 
 class BearerChallenge(NamedTuple):
@@ -55,4 +57,5 @@ def bearer_challenge(header: str | None) -> BearerChallenge | None:
             found.setdefault(part["name"].lower(), value)
     if found is None:
         return None
-    return BearerChallenge(found.get("resource_metadata"), tuple(found.get("scope", "").split()), found.get("error"))
+    scopes = tuple(scope for scope in found.get("scope", "").split() if _SCOPE.fullmatch(scope))
+    return BearerChallenge(found.get("resource_metadata"), scopes, found.get("error"))

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import anyio
@@ -143,10 +144,11 @@ class OAuthFlow:
         issuer = self.settings.issuer or named
         server = await self._server_metadata(issuer, assumes=resource is None and self.settings.issuer is None)
         wanted = (*earlier, *metadata.scopes_to_ask(challenge, resource, server), *self.settings.scopes)
-        scopes = tuple(dict.fromkeys(filter(self._may_be_asked, wanted)))
+        scopes = tuple(dict.fromkeys(filter(self.may_ask_for, wanted)))[: registration.MAX_SCOPES]
         return Discovered(server, scopes, self.resource if resource is None else resource.resource)
 
-    def _may_be_asked(self, scope: str) -> bool:
+    def may_ask_for(self, scope: str) -> bool:
+        """Whether the operator allows a scope to be requested (`oauth.scopes_allowed`)."""
         return any(fnmatchcase(scope, allowed) for allowed in self.settings.scopes_allowed)
 
     async def _resource_metadata(self, challenge: BearerChallenge | None) -> metadata.ResourceMetadata | None:
@@ -336,9 +338,9 @@ class OAuthFlow:
         if known is not None:
             return known
         stored = await self._store.registration(server.issuer, redirect_uri)
-        if stored is not None and stored.serves(redirect_uri, self._clock()):
+        if stored is not None and stored.serves(redirect_uri, found.scopes, self._clock()):
             return stored
-        return await self._register(found, redirect_uri)
+        return await self._register(found, redirect_uri, registration.scopes_to_register(stored, found.scopes))
 
     async def _configured(self, server: ServerMetadata) -> ClientIdentity | None:
         """The client in the settings, if any. Raises CannotRegister where it is another issuer's (requirement R69).
@@ -360,19 +362,24 @@ class OAuthFlow:
             )
         return known
 
-    async def _register(self, found: Discovered, redirect_uri: str) -> ClientIdentity:
+    async def _register(self, found: Discovered, redirect_uri: str, attempts: list[tuple[str, ...]]) -> ClientIdentity:
+        """The client, registered and stored. `attempts` are the scopes to register it for, in the order to try."""
         server = found.server
-        wanted = registration.registration_request(server, redirect_uri, found.scopes)
-        assert server.registration_endpoint is not None, "`registration_request` saw to it"
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        answer = await self._endpoints.post(server.registration_endpoint, msgspec.json.encode(wanted), headers)
+        for scopes in attempts:
+            wanted = registration.registration_request(server, redirect_uri, scopes)
+            assert server.registration_endpoint is not None, "`registration_request` saw to it"
+            answer = await self._endpoints.post(server.registration_endpoint, msgspec.json.encode(wanted), headers)
+            if answer.status not in {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN}:
+                break
         if answer.status not in {200, 201}:
             words = " ".join(answer.body[:300].decode(errors="replace").split())
             raise CannotRegister(
                 f"issuer {server.issuer} refused to register the gateway (HTTP {answer.status}: {words}): register it "
                 f"there by hand, {registration.described(redirect_uri)}, and set oauth.client.id"
             )
-        client = registration.read_registration(answer.body, server, redirect_uri)
+        # Without scopes of its own it is allowed all of them, or a default that asking again would not change.
+        client = registration.read_registration(answer.body, server, redirect_uri, scopes or found.scopes)
         await self._store.register(server.issuer, redirect_uri, client)
         return client
 

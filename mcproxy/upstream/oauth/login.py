@@ -28,7 +28,14 @@ _URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
 
 
 class LoginFailed(Exception):
-    """A login that cannot begin, or failed. The text says why, for the person who tried."""
+    """A login that cannot begin, or failed. The text says why, for the person who tried.
+
+    `code` is OAuth's name for the authorization server's refusal, as `invalid_scope`; empty without one.
+    """
+
+    def __init__(self, words: str, code: str = "") -> None:
+        super().__init__(words)
+        self.code: Final = code
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -124,7 +131,7 @@ def code_of(login: Login, redirected: Mapping[str, str]) -> str:
         raise LoginFailed(f"the answer comes from another authorization server than {login.issuer}")
     if "error" in redirected:
         words = redirected.get("error_description") or redirected["error"]
-        raise LoginFailed(f"{login.issuer} refused: {words[:MAX_REASON]}")
+        raise LoginFailed(f"{login.issuer} refused: {words[:MAX_REASON]}", redirected["error"][:MAX_REASON])
     if not redirected.get("code"):
         raise LoginFailed(f"{login.issuer} sent neither a code nor an error")
     return redirected["code"]

@@ -24,10 +24,10 @@ from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer, Renew
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
-from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.storage.store import GrantStore, MemoryStore, StoreFailed
-from mcproxy.upstream.oauth.tokens import TokenRefused
+from mcproxy.upstream.oauth.tokens import INVALID_SCOPE, TokenRefused
 
 log = structlog.get_logger()
 
@@ -197,7 +197,13 @@ class UpstreamLogins:
 
     async def finish(self, started: StartedLogin, redirected: Mapping[str, str]) -> Grant:
         """The grant, stored and in use. Raises as `OAuthFlow` does."""
-        grant = await self.flow.finish_login(started.login, started.found.server, redirected, started.principal)
+        try:
+            grant = await self.flow.finish_login(started.login, started.found.server, redirected, started.principal)
+        except (LoginFailed, TokenRefused) as error:
+            authorizer = self._authorizers.get(started.principal)
+            if error.code == INVALID_SCOPE and authorizer is not None:
+                authorizer.note_refused_scopes()
+            raise
         await self.take_over(started.principal)
         return grant
 

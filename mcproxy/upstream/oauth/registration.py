@@ -5,6 +5,7 @@ Pure: chooses, writes the request and reads the answer (basic/authorization, "Cl
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from mcproxy.settings.upstreams.oauth import OAuthClient
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 
 NAME: Final = "mcproxy"
+MAX_SCOPES: Final = 256
+"""The most scopes that a client is registered for, and that a login or a token request asks for."""
 GRANTS: Final = ("authorization_code", "refresh_token")
 DEVICE_GRANTS: Final = ("urn:ietf:params:oauth:grant-type:device_code", "refresh_token")
 NO_REDIRECT: Final = ""
@@ -46,12 +49,26 @@ class ClientIdentity(msgspec.Struct, frozen=True):
     """The registered redirect URIs; empty if an operator registered the client."""
     expires_at: float = 0
     """The expiry of its secret in Unix seconds; 0 for never."""
+    scopes: tuple[str, ...] = ()
+    """The scopes for which the gateway registered it: some authorization servers allow it no others."""
 
-    def serves(self, redirect_uri: str | None, now: float) -> bool:
-        """Whether it is still valid, and has that redirect URI."""
-        if self.expires_at and self.expires_at <= now:
-            return False
-        return not self.redirect_uris or redirect_uri is None or redirect_uri in self.redirect_uris
+    def serves(self, redirect_uri: str, scopes: Collection[str], now: float) -> bool:
+        """Whether a client that the gateway registered is still valid, for that redirect URI and these scopes."""
+        is_over = bool(self.expires_at) and self.expires_at <= now
+        return (
+            not is_over and redirect_uri in (self.redirect_uris or (NO_REDIRECT,)) and set(scopes) <= set(self.scopes)
+        )
+
+
+def scopes_to_register(stored: ClientIdentity | None, wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The scopes to register a client for, in the order to try.
+
+    First all that it was registered for before, so that logins with different scopes, perhaps to several upstreams of
+    one issuer, come to share a client. An issuer that knows one of them not may refuse; it may allow all to a client
+    that is registered for none.
+    """
+    both = (*wanted, *(() if stored is None else stored.scopes))[:MAX_SCOPES]
+    return list(dict.fromkeys((tuple(dict.fromkeys(both)), wanted, ())))
 
 
 def configured(client: OAuthClient, server: ServerMetadata) -> ClientIdentity | None:
@@ -131,7 +148,9 @@ class _Registered(msgspec.Struct):
     token_endpoint_auth_method: str | None = None
 
 
-def read_registration(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIdentity:
+def read_registration(
+    answer: bytes, server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]
+) -> ClientIdentity:
     """Reads the answer to a registration (RFC 7591, section 3.2.1). Raises CannotRegister."""
     try:
         given = msgspec.json.decode(answer, type=_Registered)
@@ -146,6 +165,7 @@ def read_registration(answer: bytes, server: ServerMetadata, redirect_uri: str) 
         method=method,
         redirect_uris=(redirect_uri,) if redirect_uri else (),
         expires_at=given.client_secret_expires_at if given.client_secret else 0,
+        scopes=scopes,
     )
 
 

@@ -20,6 +20,8 @@ ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+INVALID_SCOPE: Final = "invalid_scope"
+"""The error code for scopes that an authorization server does not know or give (RFC 6749, sections 4.1.2.1, 5.2)."""
 ASSERTION_LIFE: Final = 300
 """Seconds for which one of our signed assertions is valid."""
 MAX_REASON: Final = 300

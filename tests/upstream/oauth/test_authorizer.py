@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
+from mcproxy.upstream.oauth.registration import MAX_SCOPES
 from mcproxy.upstream.oauth.storage.store import MemoryStore, StoreFailed
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
@@ -53,9 +54,9 @@ class Running:
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.tasks.start_soon(job)
 
-    async def log_in(self) -> None:
+    async def log_in(self, *scopes: str) -> None:
         """As `mcproxy login` does, in another process."""
-        found = await self.flow.discover(await self.flow.challenge())
+        found = await self.flow.discover(await self.flow.challenge(), scopes)
         login, url = await self.flow.begin_login(found, REDIRECT)
         await self.flow.finish_login(login, found.server, await follow(url))
 
@@ -427,7 +428,101 @@ async def test_the_gateway_asks_for_further_scopes_itself_and_once() -> None:
         here.server.gives_refresh = False
         assert await here.it.challenged(403, challenge, here.it.generation)
         assert "admin" in here.server.token_requests[-1]["scope"].split()
-        assert not await here.it.challenged(403, challenge, here.it.generation)
+        asked = len(here.server.token_requests)
+        with pytest.raises(Rejected, match="the scopes admin for this, which the gateway has"):
+            await here.it.challenged(403, challenge, here.it.generation)
+        assert len(here.server.token_requests) == asked
+
+
+def wants(*scopes: str) -> str:
+    """The challenge of a server that wants scopes."""
+    return f'Bearer error="insufficient_scope", scope="{" ".join(scopes)}"'
+
+
+async def stepped_up(here: Running, challenge: str) -> str:
+    """Why a call that the server refuses with `challenge` fails where no login is asked for."""
+    with pytest.raises(Rejected) as failed:
+        await here.it.challenged(403, challenge, here.it.generation)
+    assert not isinstance(failed.value, LoginNeeded), failed.value
+    return str(failed.value)
+
+
+async def test_a_scope_that_the_login_has_is_not_asked_for_again() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        await sent(here)
+        with pytest.raises(LoginNeeded):
+            await here.it.challenged(403, wants("read", "write"), here.it.generation)
+        await here.log_in(*here.it.lacking)
+        here.now += STORE_LOOKS
+        await sent(here)
+        for _ in range(3):
+            why = await stepped_up(here, wants("read", "write"))
+            assert "read write for this, which the gateway has: a further login would not help" in why
+        assert here.it.awaits_login is None
+
+
+async def test_a_scope_that_the_authorization_server_withheld_is_not_asked_for_again() -> None:
+    async with running(PERSON, withholds={"write"}) as here:
+        await here.log_in("write")
+        await sent(here)
+        assert "was asked for and did not grant: a further login" in await stepped_up(here, wants("write"))
+
+
+async def test_a_scope_that_operators_do_not_allow_is_never_asked_for() -> None:
+    async with running(OAuthSettings(scopes_allowed=("read", "offline_access", "more"))) as here:
+        await here.log_in()
+        await sent(here)
+        assert "oauth.scopes_allowed does not permit" in await stepped_up(here, wants("read", "write"))
+        with pytest.raises(LoginNeeded, match="further scopes for this: more: "):
+            await here.it.challenged(403, wants("more", "write"), here.it.generation)
+
+
+async def test_further_scopes_that_are_not_named_are_worth_one_login() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        await sent(here)
+        for _ in range(3):
+            with pytest.raises(LoginNeeded, match="further scopes for this: more"):
+                await here.it.challenged(403, wants(), here.it.generation)
+        await here.log_in()
+        here.now += STORE_LOOKS
+        await sent(here)
+        for _ in range(3):
+            assert "does not say which" in await stepped_up(here, wants())
+
+
+@pytest.mark.parametrize("settings", [PERSON, ITSELF])
+async def test_ever_further_scopes_are_asked_for_up_to_a_bound(settings: OAuthSettings) -> None:
+    async with running(settings) as here:
+        if settings is PERSON:
+            await here.log_in()
+        else:
+            await here.it.challenged(401, WANTED, 0)
+        await sent(here)
+        for number in range(MAX_SCOPES - 2):  # beside those of the first token: read, offline_access
+            with suppress(LoginNeeded):
+                await here.it.challenged(403, wants(f"scope-{number}"), here.it.generation)
+        asked = len(here.server.token_requests)
+        for number in range(MAX_SCOPES, MAX_SCOPES + 10):
+            assert "more than 256 scopes" in await stepped_up(here, wants(f"scope-{number}"))
+        assert len(here.server.token_requests) == asked <= MAX_SCOPES
+        assert len(here.it.lacking) < MAX_SCOPES
+
+
+async def test_a_scope_that_the_authorization_server_refuses_costs_no_token_and_is_asked_for_once() -> None:
+    async with running(ITSELF, life=100) as here:
+        await here.it.challenged(401, WANTED, 0)
+        assert await sent(here) == "access-token-1"
+        here.server.refused_scopes = {"nonsense"}
+        assert "invalid_scope" in await stepped_up(here, wants("nonsense"))
+        asked = len(here.server.token_requests)
+        for _ in range(3):
+            assert "which its authorization server refuses" in await stepped_up(here, wants("nonsense"))
+            assert await sent(here) == "access-token-1"
+        assert len(here.server.token_requests) == asked
+        here.now += 100
+        assert await sent(here) == "access-token-2", "what it had before can be had again"
 
 
 def count(here: Running, name: str, **labels: str) -> float | None:

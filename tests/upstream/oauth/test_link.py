@@ -20,6 +20,7 @@ from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.upstreams.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.storage.store import MemoryStore
 from mcproxy.upstream.supervisor import Supervisor
 from tests.fakes.authorization import Authorization, authorization, follow
@@ -327,3 +328,23 @@ async def test_no_token_is_remembered_of_callers_that_get_no_link() -> None:
         assert [status.principal for status in upstream.logins.statuses()] == ["ann"]
         upstream.logins.bring(called_by("ann", "inbound-token-of-ann").caller)
         assert upstream.logins.remembered == 1
+
+
+async def test_scopes_that_the_authorization_server_refuses_spoil_one_login_and_no_later_one() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        await log_in(server, store)
+        async with linked(server, store, OAuthSettings()) as upstream:
+            assert value(await upstream(tool("any"))) == "done"
+            server.refused_scopes, server.needed_scopes = {"nonsense"}, "nonsense"
+            assert "--scope nonsense" in failure(await upstream(tool("any"))).error.message
+            logins = upstream.logins
+            assert logins is not None
+            started = await logins.begin("", await logins.discover(""), "http://127.0.0.1:1/callback")
+            with pytest.raises(LoginFailed, match="invalid_scope"):
+                await logins.finish(started, await follow(started.url))
+            refused = failure(await upstream(tool("any")))
+            assert refused.reason is Reason.UNAVAILABLE
+            assert "nonsense for this, which its authorization server refuses" in refused.error.message
+            started = await logins.begin("", await logins.discover(""), "http://127.0.0.1:1/callback")
+            await logins.finish(started, await follow(started.url))

@@ -10,15 +10,16 @@ import pytest
 from mcproxy.settings.upstreams.oauth import OAuthClient
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 from mcproxy.upstream.oauth.registration import (
+    MAX_SCOPES,
     NO_REDIRECT,
     CannotRegister,
-    ClientIdentity,
     by_document,
     configured,
     document,
     document_url,
     read_registration,
     registration_request,
+    scopes_to_register,
 )
 
 LOOPBACK = "http://127.0.0.1:5/callback"
@@ -107,14 +108,25 @@ def test_a_server_without_registration_is_reported_with_the_redirect_to_register
 
 def test_a_registration_is_good_for_its_redirect_and_until_its_secret_ends() -> None:
     answer = {"client_id": "c", "client_secret": "s", "client_secret_expires_at": 100}
-    client = read_registration(msgspec.json.encode(answer), server(), LOOPBACK)
-    assert client == ClientIdentity("c", "s", method="client_secret_basic", redirect_uris=(LOOPBACK,), expires_at=100)
-    assert client.serves(LOOPBACK, 99)
-    assert not client.serves(LOOPBACK, 100)
-    assert not client.serves(WEB, 0)
+    client = read_registration(msgspec.json.encode(answer), server(), LOOPBACK, ("a", "b"))
+    assert (client.id, client.secret, client.method) == ("c", "s", "client_secret_basic")
+    assert client.serves(LOOPBACK, ("b", "a"), 99)
+    assert not client.serves(LOOPBACK, ("b", "a"), 100)
+    assert not client.serves(WEB, ("b", "a"), 0)
+
+
+def test_a_registration_is_good_for_its_scopes_alone() -> None:
+    client = read_registration(b'{"client_id": "c"}', server(), LOOPBACK, ("a", "b"))
+    assert client.serves(LOOPBACK, (), 0)
+    assert not client.serves(LOOPBACK, ("a", "c"), 0)
+    assert scopes_to_register(client, ("a", "c")) == [("a", "c", "b"), ("a", "c"), ()]
+    assert scopes_to_register(None, ("a",)) == [("a",), ()]
+    assert scopes_to_register(None, ()) == [()]
+    many = tuple(str(number) for number in range(MAX_SCOPES))
+    assert scopes_to_register(client, many) == [many, ()]
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b'{"client_id": 7}', b"\xff"])
 def test_an_answer_without_an_identity_is_none(answer: bytes) -> None:
     with pytest.raises(CannotRegister, match=r"as\.example"):
-        read_registration(answer, server(), LOOPBACK)
+        read_registration(answer, server(), LOOPBACK, ())

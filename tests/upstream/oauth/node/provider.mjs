@@ -2,7 +2,9 @@
 //
 // node provider.mjs PORT: prints its origin once it listens. Tokens live 10 s (TOKEN_SECONDS), refresh tokens are
 // redeemed once. Whoever opens a login is logged in as ?login_hint, or as `someone`, and agrees to everything.
-// GET /figures counts what it was asked. Client metadata documents of https://gateway.test are fetched from GATEWAY.
+// The tool `write` needs the scope of that name, and no token is enough for `never`, which wants it too. The scope
+// `admin` is one of the resource's that the authorization server itself does not list. GET /figures counts what it was
+// asked. Client metadata documents of https://gateway.test are fetched from GATEWAY.
 
 import { Provider } from 'oidc-provider';
 
@@ -10,11 +12,11 @@ const port = Number(process.argv[2]);
 const origin = `http://127.0.0.1:${port}`;
 const seconds = Number(process.env.TOKEN_SECONDS ?? 10);
 const resource = `${origin}/mcp`;
-const figures = { grants: {}, errors: {}, calls: 0, refused: 0, replayed: 0, revoked: 0, sessions: 0, discovers: 0 };
+const figures = { grants: {}, errors: {}, calls: 0, registered: 0, refused: 0, replayed: 0, revoked: 0, sessions: 0, discovers: 0 };
 const count = (group, key) => { group[key] = (group[key] ?? 0) + 1; };
 
 const provider = new Provider(origin, {
-  scopes: ['openid', 'offline_access', 'read'],
+  scopes: ['openid', 'offline_access', 'read', 'write'],
   ttl: { AccessToken: seconds, RefreshToken: 86400, DeviceCode: 600, Grant: 86400, Session: 86400, Interaction: 600 },
   clientDefaults: { grant_types: ['authorization_code', 'refresh_token'] },
   rotateRefreshToken: true,
@@ -43,7 +45,7 @@ const provider = new Provider(origin, {
       useGrantedResource: () => true,
       getResourceServerInfo: (ctx, indicator) => {
         if (indicator !== resource) throw new Error(`a token for ${indicator} was asked for`);
-        return { scope: 'read', audience: resource, accessTokenTTL: seconds, accessTokenFormat: 'opaque' };
+        return { scope: 'read write admin', audience: resource, accessTokenTTL: seconds, accessTokenFormat: 'opaque' };
       },
     },
   },
@@ -55,6 +57,7 @@ provider.on('grant.error', (ctx, error) => {
   count(figures.errors, `${ctx.oidc.params?.grant_type} ${error.error}`);
   if (ctx.oidc.entities?.RefreshToken?.consumed) figures.replayed += 1;
 });
+provider.on('registration_create.success', () => { figures.registered += 1; });
 provider.on('grant.revoked', () => { figures.revoked += 1; });
 provider.on('server_error', (ctx, error) => console.error(error));
 
@@ -98,7 +101,13 @@ async function serve(ctx) {
   }
   const chunks = [];
   for await (const chunk of ctx.req) chunks.push(chunk);
-  const { id, method } = JSON.parse(Buffer.concat(chunks));
+  const { id, method, params } = JSON.parse(Buffer.concat(chunks));
+  const wants = method === 'tools/call' && params.name !== 'whoami';
+  if (wants && (params.name === 'never' || !token.scope.split(' ').includes('write'))) {
+    ctx.status = 403;
+    ctx.set('WWW-Authenticate', 'Bearer error="insufficient_scope", scope="write"');
+    return;
+  }
   const result = { resultType: 'complete', ...results[method]?.(token) };
   if (id === undefined) { ctx.status = 202; return; }
   ctx.body = results[method]
@@ -115,7 +124,7 @@ const results = {
     };
   },
   'tools/list': () => ({
-    tools: [{ name: 'whoami', inputSchema: { type: 'object' } }], ttlMs: 600000, cacheScope: 'private',
+    tools: ['whoami', 'write', 'never'].map((name) => ({ name, inputSchema: { type: 'object' } })), ttlMs: 600000, cacheScope: 'private',
   }),
   'tools/call': (token) => {
     figures.calls += 1;
