@@ -84,6 +84,8 @@ class Notes(msgspec.Struct, eq=False):
     """Whether its client was asked for input between two requests upstream; that time is not the gateway's own."""
     carried_on: asyncio.Task[None] | None = None
     """The task in which a parked call goes on after its client's request has ended."""
+    keep_place: Callable[[Callable[[], None]], None] | None = None
+    """For a call that became a task: takes the function that frees the call's place among calls at once."""
     trace: str | None = None
     """The id of its trace, if one is recorded."""
     label: tuple[str, str] | None = None

@@ -53,6 +53,7 @@ from mcproxy.gateway.search.embeddings import ToolEmbeddings
 from mcproxy.gateway.search.indirect_calls import IndirectCalls
 from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
+from mcproxy.gateway.tasks.places import TaskPlaces
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.gateway.tasks.states import TaskStates
@@ -147,8 +148,15 @@ class Gateway:
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
         self._task_states = TaskStates(catalogue, task_ids, self._withholds)
+        self._task_places = TaskPlaces(catalogue, self._upstreams, timeouts, sleep, now)
         self._task_relay = TaskRelay(
-            catalogue, task_ids, self._task_states, self._task_registry, listeners, self._exchange
+            catalogue,
+            task_ids,
+            self._task_states,
+            self._task_registry,
+            listeners,
+            self._task_places,
+            self._exchange,
         )
         self._task_subscriptions = TaskSubscriptions(
             catalogue, task_ids, self._task_registry, listeners, self._upstreams, timeouts
@@ -201,6 +209,7 @@ class Gateway:
             self.subscriptions,  # the others' order among themselves makes no difference
             self.subscriptions.updates,
             self._log_levels,
+            self._task_places,
             self._task_relay,
             self._task_subscriptions,
             self._bridge,

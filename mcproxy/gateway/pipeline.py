@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol, assert_never
 
 import structlog
 
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.audit.records import Digests, End, recorded, trace_id
-from mcproxy.access.limits import Exceeded, Limits
+from mcproxy.access.limits import Admission, Exceeded, Limits
 from mcproxy.call.calls import (
     Call,
     CallSubject,
@@ -168,9 +169,9 @@ def limited(
 ) -> Stage:
     """Admits calls that have servers do something as far as `limits` have room; others get LIMIT_EXCEEDED.
 
-    A parked call counts until it is over; a retry that `resumes` it is no other call. Over HTTP too the refusal is a
-    JSON-RPC error and no status 429: some official SDKs turn a 429 into a transport error and lose both `data` and
-    `Retry-After`.
+    A parked call counts until it is over, and one that became a task until the task is; a retry that `resumes` it is no
+    other call. Over HTTP too the refusal is a JSON-RPC error and no status 429: some official SDKs turn a 429 into a
+    transport error and lose both `data` and `Retry-After`.
     """
 
     is_shared = limits.is_shared
@@ -198,13 +199,22 @@ def limited(
                 return await handler(call)
             finally:
                 if call.notes.carried_on is None:
-                    limits.release(grant)
+                    _free(limits, grant, call)
                 else:
-                    call.notes.carried_on.add_done_callback(lambda _: limits.release(grant))
+                    call.notes.carried_on.add_done_callback(lambda _: _free(limits, grant, call))
 
         return limiting if limits else handler
 
     return stage
+
+
+def _free(limits: Limits, grant: Admission, call: Call) -> None:
+    """Ends what was admitted; if the call became a task, once that ends."""
+    keep = call.notes.keep_place
+    if keep is None or not grant.running:
+        limits.release(grant)
+    else:
+        keep(partial(limits.release, grant))
 
 
 def _too_much(exceeded: Exceeded) -> McpError:

@@ -37,6 +37,7 @@ TASK: Final = "task"
 such a result (the extension)."""
 TASK_ID: Final = "taskId"
 
+TASK_GET: Final = "tasks/get"
 TASK_LIST: Final = "tasks/list"
 TASK_RESULT: Final = "tasks/result"
 TASK_CANCEL: Final = "tasks/cancel"
@@ -174,11 +175,20 @@ def created(kind: Dialect, result: Params) -> str | None:
 
 def lifetime(kind: Dialect, result: Params) -> float:
     """Seconds that the task in a result of `tools/call` lives; infinite if it names no end."""
-    members, key = (_member(result, TASK) or {}, "ttl") if kind is Dialect.CORE else (result, "ttlMs")
+    return _seconds(kind, result, "ttl", math.inf)
+
+
+def poll_interval(kind: Dialect, result: Params) -> float:
+    """Seconds between two questions that such a result asks for; 0 if it does not say."""
+    return _seconds(kind, result, "pollInterval", 0)
+
+
+def _seconds(kind: Dialect, result: Params, name: str, default: float) -> float:
+    members, key = (_member(result, TASK) or {}, name) if kind is Dialect.CORE else (result, f"{name}Ms")
     try:
         return msgspec.json.decode(members[key], type=float) / 1000
     except (KeyError, msgspec.MsgspecError):
-        return math.inf
+        return default
 
 
 def is_spent(kind: Dialect, result: Params, *, has_result: bool) -> bool:

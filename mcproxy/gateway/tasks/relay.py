@@ -8,6 +8,7 @@ which sessions know it, to tell them of changes and list it to them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import msgspec
@@ -26,6 +27,7 @@ from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Target
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
+from mcproxy.gateway.tasks.places import TaskPlaces
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.gateway.tasks.states import RESULT, TaskStates
 from mcproxy.pending_requests import CANCEL_TIMEOUT
@@ -62,6 +64,7 @@ class TaskRelay(Component):
         states: TaskStates,
         registry: TaskRegistry,
         listeners: Listeners,
+        places: TaskPlaces,
         send: SendToUpstream,
     ) -> None:
         self._catalogue = catalogue
@@ -69,6 +72,7 @@ class TaskRelay(Component):
         self._states = states
         self._registry = registry
         self._listeners = listeners
+        self._places = places
         self._send = send
 
     def on_event(self, event: UpstreamEvent) -> None:
@@ -107,6 +111,7 @@ class TaskRelay(Component):
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
         self._hold(call.listener, task)
         outcome = await self._send(target, self._named(task.link, call, task.tool))
+        self._places.note(task, call, outcome)
         rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
         return edited(outcome, rewriter.task if call.row.shape is Shape.TASK else rewriter.related)
 
@@ -132,9 +137,11 @@ class TaskRelay(Component):
         kind = dialect(call.caller.version)
         assert kind is not None
         id = _created(kind, outcome)
-        if id is None:
+        if id is None or not isinstance(outcome, Complete):
             return outcome
-        self._hold(call.listener, Task(link, id, tool))
+        task = Task(link, id, tool)
+        self._hold(call.listener, task)
+        call.notes.keep_place = partial(self._places.hold, task, call, kind, outcome.result)
         return edited(outcome, self._ids.rewriter(link, call.caller, tool).created)
 
     def _hold(self, listener: Listener | None, task: Task) -> None:

@@ -38,7 +38,7 @@ class Allowance(Section):
     burst: Positive | None = None
     """Calls that may come at once before `rate` applies. Default: the calls that `rate` allows in a second."""
     at_once: Positive | None = None
-    """Calls at once, those included that wait for answers of their clients."""
+    """Calls at once, including those that wait for answers of their clients, and tasks until they end."""
     daily: Positive | None = None
     """Calls per day (UTC). Counted in memory, so that a restart starts at zero, unless replicas share their counts
     (`cluster`)."""
