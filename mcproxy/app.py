@@ -456,4 +456,4 @@ def _forwarded(settings: Settings) -> frozenset[str]:
 
 def _exchanges_tokens(settings: Settings) -> bool:
     """Whether an upstream that is enabled has callers' own tokens exchanged for its own."""
-    return any(spec.enabled and spec.oauth is not None and spec.oauth.exchanges for spec in settings.upstreams)
+    return any(spec.enabled and spec.exchanges_tokens for spec in settings.upstreams)

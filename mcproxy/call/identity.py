@@ -85,6 +85,21 @@ Any other is the name of one upstream, which it shows unprefixed, or the key of 
 
 
 @dataclass(frozen=True, slots=True)
+class InboundToken:
+    """The token by which a caller authenticated here, for upstreams that exchange it for one of their own (RFC 8693).
+
+    It goes to no upstream.
+    """
+
+    authority: str
+    """The key of what it grants, as an owner of links: a keyed digest, which only tokens that grant the same share."""
+    expires: float
+    """A Unix time in seconds."""
+    value: str = field(repr=False)
+    """Secret (R44)."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardedCredentials:
     """Credentials in a request for upstreams that take their callers' own (`credentials.forward`)."""
 
@@ -92,11 +107,8 @@ class ForwardedCredentials:
     """The key of these credentials as an owner of links: a keyed digest that reveals neither principal nor values."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Values by the names of headers in lower case. Secret (R44)."""
-    inbound_token: str | None = field(default=None, repr=False)
-    """The token by which the caller authenticated here, where upstreams have it exchanged for their own. Secret.
-
-    It is in no key, since it changes often, and goes to no upstream.
-    """
+    inbound_token: InboundToken | None = None
+    """The token by which the caller authenticated, if any upstream exchanges such tokens. It is not part of `key`."""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -119,24 +131,49 @@ class Caller(msgspec.Struct, frozen=True):
     """The transport: `http`, `sse` or `stdio`; empty for calls from inside the gateway's process."""
 
     @property
+    def authority(self) -> str:
+        """The key of what its token grants; that of its principal if it authenticated without a token."""
+        own = self.credentials
+        return self.principal.key if own is None or own.inbound_token is None else own.inbound_token.authority
+
+    @property
     def owners(self) -> tuple[str, ...]:
-        """The keys of the owners whose links it may use: its session, its principal, its credentials."""
+        """The keys of the owners whose links it may use: its session, its principal, its credentials, its authority."""
         own = (self.principal.key,) if self.session is None else (self.session, self.principal.key)
-        return own if self.credentials is None else (*own, self.credentials.key)
+        if self.credentials is None:
+            return own
+        token = self.credentials.inbound_token
+        return (*own, self.credentials.key) if token is None else (*own, self.credentials.key, token.authority)
+
+    def covers(self, other: Caller) -> bool:
+        """Whether this caller may be given what was made for `other`, a caller of the same name at the same endpoint.
+
+        It needs at least the roles and scopes of `other`, and must be the same to every upstream.
+        """
+        one, two = self.principal, other.principal
+        has_rights = one.roles >= two.roles and one.scopes >= two.scopes and one.attributes == two.attributes
+        return has_rights and (self.credentials is other.credentials or _same(self, other))
 
 
 LinkOwner = str | None
-"""The owner of a link: the key of a session (`Caller.session`), of a `Principal` or of `ForwardedCredentials`.
+"""The owner of a link: the key of a session (`Caller.session`), of a `Principal`, of `ForwardedCredentials` or of an
+authority (`InboundToken`).
 
 None for a link that all callers share.
 """
+
+
+def _same(one: Caller, other: Caller) -> bool:
+    """Whether two callers forward the same credentials, and have tokens that grant the same."""
+    brought = [None if each.credentials is None else each.credentials.headers for each in (one, other)]
+    return one.authority == other.authority and (brought[0] or {}) == (brought[1] or {})
 
 
 def owner(spec: Spec, caller: Caller) -> LinkOwner:
     """The owner of the link to an upstream that serves `caller`."""
     if not spec.credentials.forward:
         if spec.connection == "principal":
-            return caller.principal.key
+            return caller.authority if spec.exchanges_tokens else caller.principal.key
         return caller.session if spec.connection == "session" else None
     own = caller.credentials
     return None if own is None or spec.credentials.missing(own.headers) else own.key

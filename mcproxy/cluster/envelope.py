@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.call.identity import ForwardedCredentials, InboundToken, Principal
 from mcproxy.sealing import Sealer, Unsealable
 
 ALIVE: Final = "*"
@@ -44,7 +44,10 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
     address: str = ""
     """The address of a sender without authentication."""
     inbound_token: str | None = None
-    """The token by which the sender authenticated, where upstreams have it exchanged."""
+    """The token by which the sender authenticated, if upstreams exchange such tokens."""
+    authority: str = ""
+    """As `InboundToken.authority`."""
+    token_expires: float = 0.0
 
     @classmethod
     def of(
@@ -56,6 +59,7 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
         credentials: ForwardedCredentials | None,
     ) -> HopEnvelope:
         """A request of `sender`, who brought `credentials` for upstreams."""
+        token = None if credentials is None else credentials.inbound_token
         return cls(
             method,
             target,
@@ -66,7 +70,9 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
             attributes=list(sender.attributes),
             credentials=None if credentials is None else (credentials.key, credentials.headers),
             address=sender.address,
-            inbound_token=None if credentials is None else credentials.inbound_token,
+            inbound_token=None if token is None else token.value,
+            authority="" if token is None else token.authority,
+            token_expires=0.0 if token is None else token.expires,
         )
 
     @classmethod
@@ -82,8 +88,13 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def forwarded(self) -> ForwardedCredentials | None:
-        """The sender's credentials for upstreams, where settings forward any."""
-        return None if self.credentials is None else ForwardedCredentials(*self.credentials, self.inbound_token)
+        """The sender's credentials for upstreams, if settings forward any."""
+        if self.credentials is None:
+            return None
+        token = None
+        if self.inbound_token is not None and self.authority:
+            token = InboundToken(self.authority, self.token_expires, self.inbound_token)
+        return ForwardedCredentials(*self.credentials, token)
 
 
 class _Sealed(msgspec.Struct, frozen=True, array_like=True):

@@ -321,7 +321,8 @@ class Replica:
         return [member.label for member in self.members.all()]
 
     def _judge_again(self) -> None:
-        self._context.reconfigure(self._context.proxy, self._context.forwarded)
+        exchanges_tokens = self._context.exchanges_tokens
+        self._context.reconfigure(self._context.proxy, self._context.forwarded, exchanges_tokens=exchanges_tokens)
 
     def _write_again(self) -> None:
         if self._app is not None:

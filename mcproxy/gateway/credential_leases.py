@@ -76,6 +76,11 @@ class CredentialLeases:
         self._leases[key].used = now
         return self._leases[key]
 
+    def end(self, key: str) -> None:
+        """Ends a lease that no call uses. Idempotent."""
+        if key in self._leases and not self._leases[key].calls:
+            self._drop(key)
+
     def lapsed(self, heard: Iterable[str], now: float) -> list[str]:
         """Removes and returns the leases that were idle for too long and that no listener uses (`heard`)."""
         for key in heard:
@@ -83,8 +88,11 @@ class CredentialLeases:
                 self._leases[key].used = now
         over = [key for key, lease in self._leases.items() if not lease.calls and lease.used < now - self.idle]
         for key in over:
-            principal = self._leases.pop(key).principal
-            self._of_principal[principal] -= 1
-            if not self._of_principal[principal]:
-                del self._of_principal[principal]
+            self._drop(key)
         return over
+
+    def _drop(self, key: str) -> None:
+        principal = self._leases.pop(key).principal
+        self._of_principal[principal] -= 1
+        if not self._of_principal[principal]:
+            del self._of_principal[principal]

@@ -14,7 +14,7 @@ import anyio
 
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import Listener
-from mcproxy.call.upstreams import Connected, Disconnected, Upstream, UpstreamEvent
+from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamEvent
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.credential_leases import CredentialLeases
@@ -53,6 +53,8 @@ class OwnLinks(Component):
         limits = settings.proxy.limits
         self._leases = CredentialLeases(limits.session_idle, limits.max_credentials_per_principal)
         self._principals = CredentialLeases(limits.session_idle, 1)
+        self._authorities = CredentialLeases(limits.session_idle, limits.max_credentials_per_principal)
+        """Leases on links made with tokens that callers' own were exchanged for."""
         self.has_principals = _has_principals(settings)
         """Whether any upstream has a link for each principal."""
 
@@ -60,12 +62,15 @@ class OwnLinks(Component):
         limits = change.settings.proxy.limits
         self._leases.reconfigure(limits.session_idle, limits.max_credentials_per_principal)
         self._principals.reconfigure(limits.session_idle, 1)
+        self._authorities.reconfigure(limits.session_idle, limits.max_credentials_per_principal)
         self.has_principals = _has_principals(change.settings)
 
     def join(self, listener: Listener) -> None:
         brought = listener.caller.credentials
         if brought is not None:
             self._leases.keep(brought.key, listener.caller.principal.account, self._now())
+            if brought.inbound_token is not None:
+                self._authorities.keep(brought.inbound_token.authority, listener.caller.principal.account, self._now())
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Ends a link of a session that is over: what was under way when it ended may have made one since (R14)."""
@@ -74,6 +79,8 @@ class OwnLinks(Component):
                 of_session = LinkKey(event.upstream, owner) in self._catalogue.own_links(owner)
                 if of_session and self._listeners.of(owner) is None:
                     self._upstreams[event.upstream].release(owner)
+            case Retired(owner=str(owner)):
+                self._authorities.end(owner)
             case _:
                 pass
 
@@ -95,6 +102,11 @@ class OwnLinks(Component):
         with ExitStack() as stack:
             leases, now = self._principals, self._now()
             if self.has_principals and stack.enter_context(leases.used(principal.key, principal.name, now)):
+                self._fetcher.connect_for_principal(call.caller)
+            token = None if brought is None else brought.inbound_token
+            if token is not None and stack.enter_context(
+                self._authorities.used(token.authority, principal.account, now)
+            ):
                 self._fetcher.connect_for_principal(call.caller)
             if brought is not None and stack.enter_context(self._leases.used(brought.key, principal.account, now)):
                 await self._fetcher.connect_with_credentials(call.caller)
@@ -120,6 +132,7 @@ class OwnLinks(Component):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep, self._leases, self._catalogue.credential_links)
             tasks.start_soon(self._sweep, self._principals, self._catalogue.principal_links)
+            tasks.start_soon(self._sweep, self._authorities, self._catalogue.principal_links)
 
     async def _sweep(self, leases: CredentialLeases, links: Callable[[str], list[LinkKey]]) -> None:
         while True:

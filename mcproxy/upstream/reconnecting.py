@@ -195,6 +195,10 @@ class ReconnectingLink:
         elif not self._attempt.wanted.is_set():
             self.stop()
 
+    def retire(self) -> None:
+        """Publishes `Retired`, and takes no further call; those that run keep their connection until `stop`."""
+        self._retire(LinkEvent.STOPPED)
+
     def stop(self) -> None:
         """Ends `run`, and the connection with it. `Retired` is published before the connection is torn down."""
         self._run_scope.cancel()

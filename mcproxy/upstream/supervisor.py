@@ -8,6 +8,7 @@ retired upstream ends with its last call (R49). Speaks no protocol: it passes ca
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from copy import copy
 from dataclasses import replace
@@ -20,7 +21,7 @@ from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, Principal, owner, principal_of
+from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, Principal, owner
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
@@ -35,6 +36,7 @@ from mcproxy.call.upstreams import (
     UpstreamStatus,
 )
 from mcproxy.concurrency import backoff
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Answerer
@@ -51,6 +53,8 @@ from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.storage.store import GrantStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
+LONGEST_WAIT: Final = 3600.0
+"""Seconds until it is looked again how long a caller's token is valid: the clock may have been set."""
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 """Client capabilities that let an upstream ask a client for input."""
 
@@ -95,6 +99,7 @@ class Supervisor:
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
         clock: Callable[[], float] = time.time,
+        sleep: Sleep = anyio.sleep,
     ) -> None:
         self._adopt(spec)
         self._on_event = on_event
@@ -107,6 +112,7 @@ class Supervisor:
         self._connect = connect
         self._delays = delays
         self._clock = clock
+        self._sleep = sleep
         self._in_flight = 0
         self._idle: anyio.Event | None = None
         """Set while no call is in flight; made by `run`."""
@@ -116,6 +122,8 @@ class Supervisor:
         self._per_link: dict[str, Call] = {}
         """For each method that sets a state of the shared links, its latest call."""
         self._owned: dict[str, ReconnectingLink] = {}
+        self._running: Counter[ReconnectingLink] = Counter()
+        """The calls in flight on each link that ends with its callers' tokens."""
         self._hints = EraHints()
         self._handshake_link: ReconnectingLink | None = None
         self._handshake_tried = False
@@ -186,6 +194,8 @@ class Supervisor:
                     await self._repeat_on_handshake_link(call)
             elif isinstance(link, Failed):
                 return link
+            elif self.logins is not None and self.logins.exchanges:
+                return await self._call_to_its_end(link, call)
             return await link(call)
         finally:
             self._in_flight -= 1
@@ -233,8 +243,38 @@ class Supervisor:
         link = self._owned.pop(owner, None)
         if link is not None:
             link.stop()
-            if self.logins is not None and (principal := principal_of(owner)) is not None:
-                self.logins.release(principal)
+            if self.logins is not None:
+                self.logins.release(owner)
+
+    async def _call_to_its_end(self, link: ReconnectingLink, call: Call) -> Outcome:
+        """Makes a call over a link that ends with its callers' tokens: a call that runs by then ends first."""
+        self._running[link] += 1
+        try:
+            return await link(call)
+        finally:
+            self._running[link] -= 1
+            if not self._running[link]:
+                del self._running[link]
+                if link.status.state is LinkState.RETIRED:
+                    link.stop()
+
+    async def _run_with_token(self, link: ReconnectingLink, logins: UpstreamLogins) -> None:
+        assert link.context.owner is not None, "only links of callers are made with callers' tokens"
+        async with task_group() as tasks:
+            tasks.start_soon(self._end_with_token, link.context.owner, link, logins)
+            await link.run()
+            tasks.cancel_scope.cancel()
+
+    async def _end_with_token(self, owner: str, link: ReconnectingLink, logins: UpstreamLogins) -> None:
+        """Releases the link of an authority once the last token of it has expired: its lists and cached reads too."""
+        while (left := logins.ends(owner) - self._clock()) > 0:
+            await self._sleep(min(left, LONGEST_WAIT))
+        if self._owned.get(owner) is link:
+            del self._owned[owner]
+            logins.release(owner)
+            link.retire()
+            if link not in self._running:
+                link.stop()
 
     def _links(self) -> Iterator[ReconnectingLink]:
         yield self._shared
@@ -245,14 +285,16 @@ class Supervisor:
     def _link_for(self, call: Call) -> ReconnectingLink | Failed:
         if self._one_for_all and call.over is None:
             return self._shared
-        key = call.over or owner(self._spec, call.caller)
+        own_key = owner(self._spec, call.caller)
+        key = call.over or own_key
         if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
             # R39: the link that lists for all callers carries no calls; the gateway refused before, naming the header.
             return self._unavailable("its callers must bring their own credentials, and this one has not")
         if key is None:
             return self._shared
         if key in self._owned:
-            self._bring(call.caller)
+            if key == own_key:
+                self._bring(call.caller)
             return self._owned[key]
         own = call.caller.credentials
         credentials = own if own is not None and own.key == key and self._spec.credentials.forward else None
@@ -276,13 +318,14 @@ class Supervisor:
 
     def _bring(self, caller: Caller) -> None:
         """Exchanges the token that a caller with a link brought, if the upstream is called with exchanged tokens."""
-        if self.logins is not None and self.logins.exchanges:
-            self.logins.bring(caller)
+        token = None if caller.credentials is None else caller.credentials.inbound_token
+        if token is not None and self.logins is not None and self.logins.exchanges:
+            self.logins.bring(token)
 
     def _may_own(self, call: Call, key: str) -> bool:
-        """Whether `call` may make the link of `key`: its session's while the session lasts, or its principal's."""
+        """Whether `call` may make the link of `key`: its session's while the session lasts, or its principal's own."""
         if self._spec.connection == "principal":
-            return call.caller.principal.key == key
+            return owner(self._spec, call.caller) == key
         return call.listener is not None and call.caller.session == key
 
     def _is_asked_in_handshakes(self, caller: Caller) -> bool:
@@ -353,7 +396,10 @@ class Supervisor:
 
     async def _run_owned(self, link: ReconnectingLink) -> None:
         try:
-            await link.run()
+            if self.logins is not None and self.logins.exchanges:
+                await self._run_with_token(link, self.logins)
+            else:
+                await link.run()
         finally:
             for slots in self._slots:
                 slots.give_back()
@@ -373,7 +419,7 @@ class Supervisor:
         hints = EraHints(Era.HANDSHAKE) if session is not None else copy(self._hints)
         if owner is None:
             hints = self._hints
-        source = self._headers_command if self.logins is None else self.logins.tokens(principal)
+        source = self._headers_command if self.logins is None else self.logins.tokens(principal, owner)
         context = LinkContext(self._spec, self._metrics, publish, owner, session, hints, credentials, source)
         return context
 

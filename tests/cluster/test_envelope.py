@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.call.identity import ForwardedCredentials, InboundToken, Principal
 from mcproxy.cluster.envelope import LIFETIME, Envelopes, HopEnvelope, RefusedEnvelope
 from mcproxy.sealing import Sealer
 
@@ -53,7 +53,10 @@ def test_an_envelope_brings_the_request_and_its_sender_to_the_replica_it_is_for(
     [
         (Principal("anonymous", address="198.51.100.1"), None),
         (Principal("ann", frozenset({"dev"}), frozenset({"read"}), (("team", "red"),)), None),
-        (Principal("ann"), ForwardedCredentials("key", {"x-token": "secret"}, "the token that ann came with")),
+        (
+            Principal("ann"),
+            ForwardedCredentials("key", {"x-token": "secret"}, InboundToken("authority:a", 7.0, "the token of ann")),
+        ),
     ],
 )
 def test_r70_who_sends_a_request_is_the_same_at_the_replica_that_answers_it(

@@ -192,6 +192,10 @@ class Authorization:
             self._news = anyio.Event()
             await self._news.wait()
 
+    def let_go(self) -> None:
+        """Answers the calls that it holds back."""
+        self._all_inside.set()
+
     async def _device(self, request: web.Request) -> web.Response:
         self.device_requests.append(dict(parse_qsl(await request.text())))
         begun = {

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +69,23 @@ async def answered(running: Gateway, message: Json, token: str | None) -> Json:
         text = await got.text()
     answer: Json = json.loads(text.partition("data: ")[2] or text)
     return answer
+
+
+INITIALIZE: Json = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+}
+
+
+async def posted(
+    running: Gateway, message: Json, token: str, more: Mapping[str, str] | None = None
+) -> tuple[Mapping[str, str], str]:
+    """The head and body of the answer to a client of the handshake era."""
+    headers = {**ACCEPT, "Authorization": f"Bearer {token}", **(more or {})}
+    async with aiohttp.ClientSession() as http, http.post(f"{running.url}/mcp", json=message, headers=headers) as got:
+        return got.headers, await got.text()
 
 
 @dataclass
@@ -169,6 +186,27 @@ async def test_r44_tokens_appear_at_their_own_origin_and_nowhere_else(tmp_path: 
     assert inbound not in upstreams
     assert "canary-other-" not in repr(own.resource_requests)
     assert "canary-access" not in repr(asked.resource_requests)
+
+
+async def test_r39_a_lesser_token_of_a_person_gains_nothing_by_the_better_one_in_either_era(tmp_path: Path) -> None:
+    with anyio.fail_after(GUARD):
+        async with authorization() as server, issuing() as issuer:
+            client = {"id": "me", "secret": CLIENT_SECRET}
+            exchange = {"grant": "token_exchange", "issuer": server.origin, "client": client}
+            servers = {"web": {"url": server.url, "type": "http", "era": "modern", "oauth": exchange}}
+            access = {"authentication": {"oauth": {"issuers": [{"issuer": issuer.url}]}}}
+            async with serving(tmp_path, write(tmp_path, settings(servers, access=access))) as running:
+                better, lesser = (issuer.token(f"{running.url}/mcp", scope=scope) for scope in ("all", "less"))
+                server.refused_subjects.add(lesser)
+                session = (await posted(running, INITIALIZE, better))[0]["Mcp-Session-Id"]
+                call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "web__work"}}
+                for _ in range(2):
+                    for shown in (better, lesser):
+                        answers = [json.dumps(await called(running, "web__work", shown))]
+                        answers.append((await posted(running, call, shown, {"Mcp-Session-Id": session}))[1])
+                        assert ["done" in answer for answer in answers] == [shown == better] * 2, answers
+        assert server.served.count("tools/call") == 4
+        assert len({header for header in server.resource_requests if header}) == 1
 
 
 async def test_r44_no_metric_holds_a_byte_of_a_token(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,6 +25,8 @@ from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
 if TYPE_CHECKING:
     from jwt.algorithms import AllowedPublicKeys
 
+OF_ONE_TOKEN: Final = frozenset({"exp", "iat", "nbf", "jti", "at_hash", "c_hash"})
+"""Claims in which tokens differ that grant the same: when one is valid, its id, and what was issued beside it."""
 MAX_CANDIDATES: Final = 8
 """Keys that are tried on a token without a `kid`."""
 
@@ -50,6 +53,7 @@ class InsufficientScope(Exception):
 
 class _Header(msgspec.Struct):
     alg: str
+    typ: str | None = None
     kid: str | None = None
     crit: msgspec.Raw | None = None
 
@@ -71,6 +75,8 @@ class Verified(msgspec.Struct, frozen=True):
     """A token whose signature is valid. `keys` are its issuer's keys at that time."""
 
     principal: Principal
+    grants: bytes
+    """A digest of its type and of all claims except `OF_ONE_TOKEN`: tokens that share it grant the same."""
     bounds: _Bounds
     source: KeySet
     keys: SigningKeys
@@ -142,7 +148,9 @@ class Tokens:
             payload = _payload(token, key.public, header.alg)
             if payload is not None:
                 # Remembered with the issuer's present keys: `find` may have waited for these.
-                return Verified(self._named(payload, source.issuer), _decoded(payload, _Bounds), source, source.keys)
+                claims = _decoded(payload, Claims)
+                principal = self._named(claims, source.issuer)
+                return Verified(principal, _grants(header, claims), _decoded(payload, _Bounds), source, source.keys)
         raise InvalidToken("the token is not signed by a key of its issuer", RefusalReason.SIGNATURE)
 
     def _opened(self, token: str) -> tuple[_Header, KeySet]:
@@ -161,8 +169,7 @@ class Tokens:
             raise InvalidToken("the token has a critical header that is not understood", RefusalReason.SIGNATURE)
         return header, source
 
-    def _named(self, payload: bytes, issuer: Issuer) -> Principal:
-        claims = _decoded(payload, Claims)
+    def _named(self, claims: Claims, issuer: Issuer) -> Principal:
         if claims.get("iss") != issuer.issuer:
             raise InvalidToken("the token is of another issuer than it seems", RefusalReason.UNTRUSTED_ISSUER)
         name = _claim(claims, issuer.name_claim)
@@ -214,6 +221,11 @@ def _payload(token: str, key: AllowedPublicKeys, algorithm: str) -> bytes | None
         return None
     assert isinstance(payload, bytes)
     return payload
+
+
+def _grants(header: _Header, claims: Claims) -> bytes:
+    lasting = {name: value for name, value in claims.items() if name not in OF_ONE_TOKEN}
+    return hashlib.sha256(msgspec.json.encode([header.typ, lasting], order="sorted")).digest()
 
 
 def _decoded(data: bytes, type_: type[T]) -> T:

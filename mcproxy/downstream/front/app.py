@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from mcproxy.access.identity import Identified, bearer_token
+from mcproxy.access.identity import Identified
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, ForwardedCredentials
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
@@ -257,8 +257,7 @@ class HttpApp:
             # The generation when the checks began: a reload meanwhile makes the head invalid.
             generation, cors = self._context.generation, request.response_fields
             found = await self._identify(request)
-            token = None if found.token is None else bearer_token(request.fields.get("authorization"))
-            credentials = forwarded_credentials(self._context, found.principal, request.fields, token)
+            credentials = forwarded_credentials(self._context, found, request.fields)
             headers = read_headers(request.fields)
             head = RequestHead(
                 handler, _endpoint(path), headers, cors, found, found.principal, self._identify.again, credentials

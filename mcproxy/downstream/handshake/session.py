@@ -177,8 +177,8 @@ class Session:
         if principal != self.caller.principal:
             self.caller = replace(self.caller, principal=principal)
 
-    def use_credentials(self, credentials: ForwardedCredentials) -> None:
-        """Forwards these credentials to upstreams from the next call on."""
+    def use_credentials(self, credentials: ForwardedCredentials | None) -> None:
+        """Uses these credentials at upstreams from the next call on."""
         self.caller = replace(self.caller, credentials=credentials)
 
     def set_log_level(self, level: str) -> None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -121,7 +122,7 @@ class SessionStore:
             raise UnknownSession
         if principal is not session.caller.principal:
             self.adopt(session, principal)
-        if credentials is not None:
+        if credentials is not session.caller.credentials:
             self.update_credentials(session, credentials)
         session.last_used = self._clock()
         return session
@@ -134,10 +135,11 @@ class SessionStore:
             self._context.audience.join(session)
 
     def update_credentials(self, session: Session, credentials: ForwardedCredentials | None) -> None:
-        """Takes the forwarded credentials of the latest request; None changes nothing."""
+        """Takes the credentials of the latest request (`latest_credentials`)."""
         known = session.caller.credentials
-        if credentials is not None and credentials is not known and credentials != known:
-            session.use_credentials(credentials)
+        latest = latest_credentials(known, credentials)
+        if latest != known:
+            session.use_credentials(latest)
             self._context.audience.join(session)
 
     def _opened(
@@ -310,3 +312,15 @@ class SessionStore:
         if not principal.is_several and self._of_account[principal.account] >= limits.max_sessions_per_principal:
             return TooManySessions("all your", limits.max_sessions_per_principal, "limits.max_sessions_per_principal")
         return None
+
+
+def latest_credentials(
+    known: ForwardedCredentials | None, brought: ForwardedCredentials | None
+) -> ForwardedCredentials | None:
+    """The credentials of a session whose latest request `brought` these.
+
+    Forwarded headers are in force until others come. The token is always that of the latest request, or none.
+    """
+    if known is None or not known.headers or (brought is not None and brought.headers):
+        return brought
+    return replace(known, inbound_token=None if brought is None else brought.inbound_token)

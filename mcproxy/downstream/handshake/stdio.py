@@ -18,7 +18,7 @@ from mcproxy.downstream.handshake.conversation import (
     send_error,
 )
 from mcproxy.downstream.handshake.session import Session
-from mcproxy.downstream.handshake.session_store import SessionStore
+from mcproxy.downstream.handshake.session_store import SessionStore, latest_credentials
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
 from mcproxy.pending_requests import PeerGone
@@ -53,7 +53,7 @@ class HandshakePipe:
         self.send_buffer = context.send_buffer()
         self.session: Session | None = None
         self.credentials: ForwardedCredentials | None = None
-        """The forwarded credentials of the latest request."""
+        """As `Caller.credentials` of its session."""
         self._context = context
         self._sessions = sessions
         self._frame = frame
@@ -114,7 +114,7 @@ class HandshakePipe:
             self._sessions.adopt(self.session, principal)
 
     def update_credentials(self, credentials: ForwardedCredentials | None) -> None:
-        self.credentials = credentials or self.credentials
+        self.credentials = latest_credentials(self.credentials, credentials)
         if self.session is not None:
             self._sessions.update_credentials(self.session, credentials)
 

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.access.identity import Identified
-from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
+from mcproxy.access.identity import Identified, bearer_token
+from mcproxy.call.identity import Caller, ForwardedCredentials, InboundToken, Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.responses import JSON, Accepted, Refusal, read_accept
@@ -136,12 +136,12 @@ def varying_fields(fields: http.Headers, own: Collection[str]) -> frozenset[str]
 
 
 def forwarded_credentials(
-    context: TransportContext, principal: Principal, fields: http.Headers, inbound_token: str | None = None
+    context: TransportContext, identified: Identified, fields: http.Headers
 ) -> ForwardedCredentials | None:
     """The credentials for upstreams in the headers that settings name (`credentials.forward`), and in no others (R40).
 
-    With them goes the token that the caller was identified by, where upstreams have it exchanged. None where there are
-    none. Raises Refusal where a header came twice. Their values are never logged (R44).
+    With them goes the token that the caller was identified by, if upstreams exchange such tokens. None if there are
+    none. Raises Refusal if a header came twice. Their values are never logged (R44).
     """
     found: dict[str, str] = {}
     for name in context.forwarded:
@@ -150,8 +150,16 @@ def forwarded_credentials(
             raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
         if values and values[0]:
             found[name] = values[0]
-    token = inbound_token if context.exchanges_tokens else None
+    token = _inbound_token(context, identified, fields) if context.exchanges_tokens else None
     if not found and token is None:
         return None
-    named = msgspec.json.encode([principal.name, sorted(found.items())])
+    named = msgspec.json.encode([identified.principal.name, sorted(found.items())])
     return ForwardedCredentials(context.sealer.digest("credentials", named), found, token)
+
+
+def _inbound_token(context: TransportContext, identified: Identified, fields: http.Headers) -> InboundToken | None:
+    value, token = bearer_token(fields.get("authorization")), identified.token
+    if token is None or value is None:
+        return None
+    granted = msgspec.json.encode([identified.principal.name, token.grants])
+    return InboundToken(f"authority:{context.sealer.digest('authority', granted)}", identified.until, value)

@@ -197,7 +197,7 @@ class ListFetcher(Component):
 
     def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
         for link in self._catalogue.links(listener.caller):
-            is_own = link.owner is not None and link.owner != listener.caller.principal.key
+            is_own = link.owner not in (None, listener.caller.principal.key, listener.caller.authority)
             if is_own and link.upstream in upstreams and not self._catalogue.known.is_up(link):
                 self._connecting.want(link)
 

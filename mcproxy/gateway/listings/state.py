@@ -157,7 +157,7 @@ class Catalogue:
         return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
 
     def principal_links(self, key: str) -> list[LinkKey]:
-        """The links that a principal may have of its own."""
+        """The links that a principal, or what one of its tokens grants, may own."""
         spaces = self.configured(AGGREGATE).spaces
         return [LinkKey(space.upstream, key) for space in spaces if space.spec.connection == "principal"]
 

@@ -260,6 +260,11 @@ class UpstreamSettings(Section):
         return self.oauth is not None and self.oauth.per == "principal"
 
     @property
+    def exchanges_tokens(self) -> bool:
+        """Whether the tokens with which callers authenticate to the gateway are exchanged for its own."""
+        return self.oauth is not None and self.oauth.exchanges
+
+    @property
     def share_of_principal(self) -> int:
         """Calls that one caller may have in flight at once."""
         return self.max_in_flight_per_principal or max(1, self.max_in_flight * 3 // 4)

@@ -6,6 +6,7 @@ R67).
 
 from __future__ import annotations
 
+import math
 import random
 import shlex
 import time
@@ -60,8 +61,8 @@ class Authorizer:
     """Tokens of one grant. `spawn` owns the requests, which outlive their callers.
 
     `on_change` is called at once when a login becomes needed or is made, and when there is another grant or token.
-    `inbound_token` returns the latest token with which the principal authenticated to the gateway. `renew` renews the
-    grant once among all processes that share it; without it, this process renews it.
+    `inbound_token` returns the token with which its caller authenticated to the gateway. `renew` renews the grant once
+    among all processes that share it; without it, this process renews it.
     """
 
     def __init__(
@@ -108,6 +109,8 @@ class Authorizer:
         """Whether the token replaces one that the server refused, and has not been accepted yet."""
         self.awaits_login: str | None = None
         """The reason why a person must log in; None if no login is needed."""
+        self.until = math.inf
+        """The Unix time, in seconds, from which on it gives no token: the token that is exchanged has expired."""
         self._over: Grant | None = None
         """The last grant that was refused, or that expired without a refresh token."""
 
@@ -148,7 +151,7 @@ class Authorizer:
     def present(self) -> Token | None:
         """The token to send, if there is one and nothing has to happen first; else None, and `credential` waits."""
         now = self._clock()
-        if now - self._looked >= STORE_LOOKS:
+        if now - self._looked >= STORE_LOOKS or now >= self.until:
             return None
         token = self._life.token(now)
         return None if token is None or self._life.is_old(now) else token
@@ -158,6 +161,7 @@ class Authorizer:
 
         Raises LoginNeeded, and Rejected if no token is available now.
         """
+        self._check_authority()
         await self._look_at_store()
         now = self._clock()
         token = self._life.token(now)
@@ -179,6 +183,7 @@ class Authorizer:
 
         `generation` is that of the token that it was sent with, 0 for none. Raises LoginNeeded, and Rejected.
         """
+        self._check_authority()
         challenge = bearer_challenge(header)
         if status == 403 and (challenge is None or not challenge.wants_more_scopes):
             return False
@@ -220,6 +225,11 @@ class Authorizer:
         if self._challenge is not None:
             scopes = tuple(scope for scope in self._challenge.scopes if scope not in self._unobtainable)
             self._challenge = self._challenge._replace(scopes=scopes)
+
+    def _check_authority(self) -> None:
+        """Raises Rejected once the token that is exchanged has expired."""
+        if self._clock() >= self.until:
+            raise Rejected("the token with which the caller authenticated has expired")
 
     def _refuse(self, why: str) -> None:
         self._over = self._life.grant or self._over
@@ -347,7 +357,7 @@ class Authorizer:
 
     async def _renew_alone(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
         with token_request_counted(self._metrics, self._name):
-            return await flow.renew(renewal, self._inbound_token())
+            return await flow.renew(renewal, self._inbound_token(), self._store)
 
     def _adopt(self, grant: Grant) -> bool:
         """Puts another grant in force; returns whether it comes from another login."""

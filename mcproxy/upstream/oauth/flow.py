@@ -260,12 +260,23 @@ class OAuthFlow:
         self._made.append(id)
         return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
 
-    async def request_token(self, found: Discovered, principal: str = "", inbound_token: str | None = None) -> Grant:
-        """Gets a token without a person, for the gateway itself or in exchange for a caller's; stores the grant."""
+    async def request_token(
+        self,
+        found: Discovered,
+        principal: str = "",
+        inbound_token: str | None = None,
+        store: GrantStore | None = None,
+    ) -> Grant:
+        """Gets a token without a person, for the gateway itself or in exchange for a caller's.
+
+        The grant is put into `store`; by default, into that of the flow.
+        """
         with self._recorded(GrantAction.REQUEST, principal, found.server.issuer) as brought:
             client = await self._configured(found.server) or ClientIdentity("")
             token = await self._token(await self._form(found, inbound_token), client, found.server)
-            brought.append(await self._granted(principal, client, found.server, found.scopes, found.resource, token))
+            brought.append(
+                await self._granted(principal, client, found.server, found.scopes, found.resource, token, store=store)
+            )
         return brought[0]
 
     async def _form(self, found: Discovered, inbound_token: str | None) -> TokenForm:
@@ -297,12 +308,12 @@ class OAuthFlow:
         exchanged = await self._token(form, client, provider, kind="n_a")
         return exchanged.access
 
-    async def renew(self, renewal: Renewal, inbound_token: str | None = None) -> Grant:
-        """The grant with its next token, stored: refreshed if a person logged in, else requested anew."""
+    async def renew(self, renewal: Renewal, inbound_token: str | None = None, store: GrantStore | None = None) -> Grant:
+        """The grant with its next token, stored: refreshed if a person logged in, else requested as `request_token`."""
         if self.settings.grant == "authorization_code" and renewal.grant is not None:
             return await self.refresh(renewal.grant)
         found = await self.discover(renewal.challenge, renewal.scopes)
-        return await self.request_token(found, renewal.key.principal, inbound_token)
+        return await self.request_token(found, renewal.key.principal, inbound_token, store)
 
     async def refresh(self, grant: Grant) -> Grant:
         """The grant with a new token, stored before anything else uses the token (requirement R65)."""
@@ -405,9 +416,11 @@ class OAuthFlow:
         resource: str,
         token: Token,
         id: str = "",
+        store: GrantStore | None = None,
     ) -> Grant:
         """A new grant, stored. `id` is that of a login; a grant that the gateway got by itself has none."""
-        before = await self._store.load(GrantKey(self.upstream, principal))
+        store = store or self._store
+        before = await store.load(GrantKey(self.upstream, principal))
         generation = 1 if before is None else before.generation + 1
         token = msgspec.structs.replace(token, identity=None)
         grant = Grant(
@@ -422,7 +435,7 @@ class OAuthFlow:
             principal=principal,
             id=id,
         )
-        await self._store.save(grant)
+        await store.save(grant)
         if client.id and client.id == self.settings.client.id:
             self._issuer_of_client = server.issuer
         return grant

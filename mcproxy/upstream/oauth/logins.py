@@ -6,6 +6,7 @@ supervisor is told of each new login, and of each that is needed (requirement R6
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ import anyio
 import structlog
 
 from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
-from mcproxy.call.identity import Caller
+from mcproxy.call.identity import InboundToken, LinkOwner, principal_of
 from mcproxy.call.upstreams import LoginStatus
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings import UpstreamSettings
@@ -73,15 +74,14 @@ class UpstreamLogins:
         assert spec.url is not None, "the configuration allows `oauth` with a url alone"
         assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
         self._name = spec.name
-        # Tokens from a token exchange are kept in memory alone, for as long as the caller has links.
-        self._exchanged = MemoryStore()
-        self._store = self._exchanged if store is None or spec.oauth.exchanges else store
+        # Tokens from an exchange are kept only in memory, each in the store of its authorizer.
+        self._store = MemoryStore() if store is None or spec.oauth.exchanges else store
         # Other replicas know nothing of grants in this process's memory.
         self._renew = renew if self._store is store else None
         self.exchanges: Final = spec.oauth.exchanges
         """Whether callers' own tokens are exchanged for the upstream's."""
-        self._inbound_tokens: dict[str, str] = {}
-        """The latest token with which each principal that has links authenticated."""
+        self._inbound_tokens: dict[str, InboundToken] = {}
+        """For each authority that has a link, the token of it that expires last."""
         self._spawn = spawn
         self._metrics = metrics
         self._on_login = on_login
@@ -91,56 +91,66 @@ class UpstreamLogins:
         self.is_for_people = spec.oauth.grant == "authorization_code"
         """Whether people log in; else the gateway gets its tokens by itself."""
         self._authorizers: dict[str, Authorizer] = {}
+        """By principal; if callers' tokens are exchanged, by owner: each authority has its own (`InboundToken`)."""
         self._awaited: dict[str, str] = {}
         """The reason why each principal must log in."""
         self._logged_in: dict[str, str] = {}
         """The id of each principal's latest grant."""
         self._is_watching = False
 
-    def tokens(self, principal: str | None) -> Authorizer:
-        """The tokens for the links of a principal; for None, those for links that all callers share."""
+    def tokens(self, principal: str | None, owner: LinkOwner = None) -> Authorizer:
+        """The tokens for the links of a principal; for None, those for links that all callers share.
+
+        `owner` owns the link: only if callers' tokens are exchanged does it matter which of a principal's links it is.
+        """
         if self.is_per_principal and principal is None:
             # The shared link has no login: its store never holds a grant.
             return Authorizer(
                 GrantKey(self._name), self.flow, MemoryStore(), self._spawn, self._metrics, clock=self._clock
             )
         name = (principal or "") if self.is_per_principal else ""
-        if name not in self._authorizers:
-            self._authorizers[name] = Authorizer(
+        key = owner or name if self.exchanges else name
+        if key not in self._authorizers:
+            self._authorizers[key] = Authorizer(
                 GrantKey(self._name, name),
                 self.flow,
-                self._store,
+                MemoryStore() if self.exchanges else self._store,
                 self._spawn,
                 self._metrics,
                 self._changed,
-                lambda: self._inbound_tokens.get(name),
+                lambda: None if (token := self._inbound_tokens.get(key)) is None else token.value,
                 self._renew,
                 clock=self._clock,
             )
-        return self._authorizers[name]
+        return self._authorizers[key]
 
-    def bring(self, caller: Caller) -> None:
-        """From now on exchanges the token with which `caller` authenticated, where its link needs one."""
-        token = None if caller.credentials is None else caller.credentials.inbound_token
-        name = caller.principal.name
-        if token is None or self._inbound_tokens.get(name) == token:
+    def bring(self, token: InboundToken) -> None:
+        """Exchanges this token from now on, if the link of its authority needs one, unless another one lasts longer."""
+        known, authorizer = self._inbound_tokens.get(token.authority), self._authorizers.get(token.authority)
+        if authorizer is None or (known is not None and known.value == token.value):
             return
-        self._inbound_tokens[name] = token
-        if (authorizer := self._authorizers.get(name)) is not None:
-            authorizer.retry()
+        if known is not None and token.expires < known.expires and authorizer.state is not GrantState.REFUSED:
+            return
+        self._inbound_tokens[token.authority] = token
+        authorizer.until = token.expires
+        authorizer.retry()
+
+    def ends(self, owner: str) -> float:
+        """The Unix time, in seconds, at which the authority that owns a link expires; infinity for other owners."""
+        token = self._inbound_tokens.get(owner)
+        return math.inf if token is None else token.expires
 
     @property
     def remembered(self) -> int:
-        """The number of callers whose own tokens are kept."""
+        """The number of callers' tokens that are kept."""
         return len(self._inbound_tokens)
 
-    def release(self, principal: str) -> None:
-        """Drops a principal's tokens from memory: it has no link left."""
-        if self.exchanges:
-            self._inbound_tokens.pop(principal, None)
-            self._exchanged.forget(GrantKey(self._name, principal))
-        if self.is_per_principal and (authorizer := self._authorizers.pop(principal, None)) is not None:
-            self._awaited.pop(principal, None)
+    def release(self, owner: str) -> None:
+        """Drops an owner's tokens from memory: it has no link left."""
+        self._inbound_tokens.pop(owner, None)
+        key = owner if self.exchanges else principal_of(owner)
+        if self.is_per_principal and key is not None and (authorizer := self._authorizers.pop(key, None)) is not None:
+            self._awaited.pop(authorizer.key.principal, None)
             self._logged_in.pop(authorizer.key.principal, None)
             self._report()
 
@@ -148,14 +158,14 @@ class UpstreamLogins:
         """The grants in use, and those that are awaited."""
         return [
             GrantStatus(
-                principal=name,
+                principal=it.key.principal,
                 state=it.state,
                 issuer=None if it.grant is None else it.grant.issuer,
                 expires_at=None if it.grant is None else it.grant.token.expires_at,
                 reason=it.reason or it.awaits_login,
                 awaits_login=it.awaits_login is not None,
             )
-            for name, it in self._authorizers.items()
+            for it in self._authorizers.values()
         ]
 
     @property

@@ -108,6 +108,39 @@ async def test_claims_are_where_the_issuer_has_them() -> None:
     )
 
 
+async def grants(check: Bench, token: str) -> bytes:
+    return (await check.tokens.verified(token, key_digest(token), lambda audience: True)).grants
+
+
+async def test_a_renewed_token_grants_what_the_one_before_granted() -> None:
+    async with tokens() as check:
+        first = await grants(check, signed(jti="1", at_hash="a", azp="app", scope="read"))
+        assert await grants(check, signed(jti="2", at_hash="b", azp="app", scope="read", exp=NOW + 900)) == first
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scope": "read write"},
+        {"azp": "other"},
+        {"aud": OTHER},
+        {"roles": ["dev"]},
+        {"acr": "2"},
+        {"act": {"sub": "x"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+async def test_a_token_that_differs_in_any_other_claim_grants_something_else(changes: dict[str, Any]) -> None:
+    async with tokens() as check:
+        whole: dict[str, Any] = {"azp": "app", "scope": "read"}
+        assert await grants(check, signed(**whole)) != await grants(check, signed(**{**whole, **changes}))
+
+
+async def test_an_identity_token_and_an_access_token_of_the_same_claims_grant_different_things() -> None:
+    async with tokens() as check:
+        assert await grants(check, signed(header={"typ": "at+jwt"})) != await grants(check, signed())
+
+
 # Forgeries
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
+from mcproxy.access.identity import Identified
+from mcproxy.access.oauth.tokens import Verified
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import (
@@ -14,6 +19,7 @@ from mcproxy.downstream.io.request_head import (
 )
 from mcproxy.downstream.io.responses import Accepted, Refusal
 from mcproxy.http.server import Headers
+from mcproxy.settings.access.authentication import Authentication
 from tests.fakes.gateway import FakeGateway, edge_of, quick
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +61,7 @@ def test_a_version_is_of_one_era_and_of_sessions_where_it_is_named_once(
 
 
 def forwarded(context: TransportContext, fields: Headers, principal: Principal = ANN) -> dict[str, str]:
-    credentials = forwarded_credentials(context, principal, fields)
+    credentials = forwarded_credentials(context, identified(principal), fields)
     return {} if credentials is None else dict(credentials.headers)
 
 
@@ -76,7 +82,7 @@ async def test_r39_the_same_headers_of_another_principal_are_other_credentials()
     async with edge_of(FakeGateway()) as context:
         context.reconfigure(quick(), frozenset({"x-token"}))
         fields = Headers.of([("X-Token", "secret")])
-        anns, bobs, again = (forwarded_credentials(context, principal, fields) for principal in (ANN, BOB, ANN))
+        anns, bobs, again = (forwarded_credentials(context, identified(who), fields) for who in (ANN, BOB, ANN))
         assert anns is not None
         assert bobs is not None
         assert anns.key != bobs.key
@@ -87,19 +93,40 @@ async def test_a_forwarded_header_that_came_twice_is_refused() -> None:
     async with edge_of(FakeGateway()) as context:
         context.reconfigure(quick(), frozenset({"x-token"}))
         with pytest.raises(Refusal):
-            forwarded_credentials(context, ANN, Headers.of([("X-Token", "secret"), ("x-token", "other")]))
+            forwarded_credentials(context, identified(ANN), Headers.of([("X-Token", "secret"), ("x-token", "other")]))
 
 
-async def test_the_token_of_a_caller_is_brought_where_it_is_exchanged_and_in_no_key() -> None:
+async def test_the_token_of_a_caller_is_brought_only_if_it_is_exchanged() -> None:
     async with edge_of(FakeGateway()) as context:
-        assert forwarded_credentials(context, ANN, Headers.of([]), "inbound") is None
+        fields = Headers.of([("Authorization", "Bearer inbound")])
+        assert forwarded_credentials(context, identified(ANN, b"all"), fields) is None
         context.reconfigure(quick(), frozenset(), exchanges_tokens=True)
-        before = forwarded_credentials(context, ANN, Headers.of([]), "inbound")
-        after = forwarded_credentials(context, ANN, Headers.of([]), "renewed")
-        assert before is not None
-        assert after is not None
-        assert (before.inbound_token, after.inbound_token) == ("inbound", "renewed")
-        assert before.key == after.key
-        assert before != after, "a session goes by the latest"
-        assert "inbound" not in repr(before).replace("inbound_token", "")
-        assert forwarded_credentials(context, ANN, Headers.of([])) is None
+        assert forwarded_credentials(context, identified(ANN), fields) is None, "a key is exchanged for nothing"
+        brought = forwarded_credentials(context, identified(ANN, b"all", until=7.0), fields)
+        assert brought is not None
+        assert brought.inbound_token is not None
+        assert (brought.inbound_token.value, brought.inbound_token.expires) == ("inbound", 7.0)
+        assert "inbound" not in repr(brought).replace("inbound_token", "")
+
+
+async def test_tokens_share_an_authority_only_if_they_grant_one_principal_the_same() -> None:
+    async with edge_of(FakeGateway()) as context:
+        context.reconfigure(quick(), frozenset(), exchanges_tokens=True)
+
+        def authority(principal: Principal, grants: bytes, token: str) -> str:
+            fields = Headers.of([("Authorization", f"Bearer {token}")])
+            brought = forwarded_credentials(context, identified(principal, grants), fields)
+            assert brought is not None
+            assert brought.inbound_token is not None
+            return brought.inbound_token.authority
+
+        assert authority(ANN, b"all", "one") == authority(ANN, b"all", "renewed")
+        others = {authority(ANN, b"all", "one"), authority(ANN, b"less", "one"), authority(BOB, b"all", "one")}
+        assert len(others) == 3
+
+
+def identified(principal: Principal, grants: bytes | None = None, until: float = math.inf) -> Identified:
+    """A caller that authenticated with a token, if it `grants` anything."""
+    nothing: Any = None
+    token = None if grants is None else Verified(principal, grants, nothing, nothing, nothing)
+    return Identified(principal, Authentication(), until=until, token=token)

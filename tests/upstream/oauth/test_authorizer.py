@@ -582,7 +582,7 @@ async def test_r1_a_bug_in_a_token_request_harms_this_upstream_alone() -> None:
             raise ZeroDivisionError
 
     async with running(ITSELF) as here:
-        here.flow = OAuthFlow("up", here.server.url, ITSELF, Broken(), clock=lambda: here.now)
+        here.store = Broken()
         here.__post_init__()
         with pytest.raises(Rejected, match="an internal error: ZeroDivisionError"):
             await here.it.challenged(401, WANTED, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,8 +14,8 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import Reason
-from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
-from mcproxy.call.upstreams import LinkFailure, LinkState
+from mcproxy.call.identity import Caller, ForwardedCredentials, InboundToken, Principal
+from mcproxy.call.upstreams import LinkFailure, LinkState, Retired, UpstreamEvent
 from mcproxy.protocol.eras import LATEST
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.upstreams.oauth import OAuthClient, OAuthSettings
@@ -34,10 +35,18 @@ ITSELF = OAuthSettings(grant="client_credentials", client=OAuthClient(id="me", s
 
 @asynccontextmanager
 async def linked(
-    server: Authorization, store: MemoryStore, oauth: OAuthSettings | None = None, **more: Any
+    server: Authorization,
+    store: MemoryStore,
+    oauth: OAuthSettings | None = None,
+    time: Time | None = None,
+    events: list[UpstreamEvent] | None = None,
+    **more: Any,
 ) -> AsyncIterator[Supervisor]:
+    """The upstream at `server`; by `time`, if there is one, its tokens and those of callers expire."""
+    timing: Any = {} if time is None else {"clock": time, "sleep": time.sleep}
+    heard = [] if events is None else events
     spec = UpstreamSettings(name="web", prefix="web", type="http", url=server.url, oauth=oauth, timeouts=QUICK, **more)
-    upstream = Supervisor(spec, Proxy(), lambda event: None, Metrics(), grants=store)
+    upstream = Supervisor(spec, Proxy(), heard.append, Metrics(), grants=store, **timing)
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(upstream.run)
@@ -180,9 +189,10 @@ async def test_further_scopes_are_named_in_the_error_of_the_one_call() -> None:
             assert value(await upstream(tool("any"))) == "done"
 
 
-def called_by(name: str, inbound_token: str | None) -> Call:
+def called_by(name: str, inbound_token: str | None, grants: str = "all", expires: float = math.inf) -> Call:
     """A call of a principal that authenticated with a token, or by other means."""
-    brought = None if inbound_token is None else ForwardedCredentials(f"of {name}", {}, inbound_token)
+    token = None if inbound_token is None else InboundToken(f"authority:{name} {grants}", expires, inbound_token)
+    brought = None if token is None else ForwardedCredentials(f"of {name}", {}, token)
     return replace(tool("any"), caller=Caller(Principal(name), LATEST, credentials=brought))
 
 
@@ -220,6 +230,141 @@ async def test_r64_another_token_of_the_same_caller_changes_no_link() -> None:
     assert server.served.count("server/discover") == 1
 
 
+def exchanged(server: Authorization) -> list[str]:
+    """The tokens that were exchanged, in order."""
+    return [form["subject_token"] for form in server.token_requests if "subject_token" in form]
+
+
+@pytest.mark.parametrize("order", [("better", "lesser"), ("lesser", "better")])
+async def test_r39_a_token_is_never_served_with_what_another_of_its_caller_was_exchanged_for(
+    order: tuple[str, str],
+) -> None:
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        for grants in (*order, *order):
+            assert value(await upstream(called_by("ann", f"token-{grants}", grants))) == "done"
+            called = server.resource_requests[-1]
+            assert called == f"Bearer access-token-{order.index(grants) + 1}"
+        assert exchanged(server) == [f"token-{grants}" for grants in order]
+        assert [status.principal for status in upstream.logins.statuses()] == ["ann", "ann"]  # type: ignore[union-attr]
+
+
+async def test_r39_a_token_that_cannot_be_exchanged_gains_nothing_by_a_better_one() -> None:
+    async with (
+        authorization(refused_subjects={"lesser"}) as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        for _ in range(2):
+            assert value(await upstream(called_by("ann", "better", "better"))) == "done"
+            assert failure(await upstream(called_by("ann", "lesser", "lesser"))).reason is Reason.UNAVAILABLE
+            assert failure(await upstream(called_by("ann", None))).reason is Reason.UNAVAILABLE
+        assert server.served.count("tools/call") == 2
+
+
+async def test_exchanges_of_two_tokens_of_one_caller_at_once_are_two() -> None:
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        server.hold = anyio.Event()
+        async with anyio.create_task_group() as calls:
+            for _ in range(3):
+                for grants in ("better", "lesser"):
+                    calls.start_soon(upstream, called_by("ann", grants, grants))
+            await server.asked(2)
+            server.hold.set()
+        assert sorted(exchanged(server)) == ["better", "lesser"]
+
+
+class Time:
+    """A clock that only tests move on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._moved = anyio.Event()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def go_on(self, now: float) -> None:
+        self.now = now
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            await self._moved.wait()
+
+
+async def ended(events: list[UpstreamEvent], *owners: str) -> None:
+    """Returns once the links of these owners have ended."""
+    while not {Retired("web", owner) for owner in owners} <= set(filter(_is_end, events)):
+        await anyio.lowlevel.checkpoint()
+
+
+def _is_end(event: UpstreamEvent) -> bool:
+    return isinstance(event, Retired)
+
+
+async def test_what_a_token_was_exchanged_for_ends_with_the_token() -> None:
+    time, events = Time(), list[UpstreamEvent]()
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), time, events, connection="principal") as upstream,
+    ):
+        assert value(await upstream(called_by("ann", "better", "better", expires=2000))) == "done"
+        assert value(await upstream(called_by("ann", "lesser", "lesser", expires=3000))) == "done"
+        time.go_on(2000)
+        await ended(events, "authority:ann better")
+        assert Retired("web", "authority:ann lesser") not in events
+        assert upstream.logins is not None
+        assert upstream.logins.remembered == 1
+        assert value(await upstream(called_by("ann", "lesser", "lesser", expires=3000))) == "done"
+        assert server.resource_requests[-1] == "Bearer access-token-2"
+        assert exchanged(server) == ["better", "lesser"]
+
+
+async def test_a_renewed_token_of_the_same_authority_keeps_the_link_and_what_it_was_exchanged_for() -> None:
+    time, events = Time(), list[UpstreamEvent]()
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), time, events, connection="principal") as upstream,
+    ):
+        for number, expires in ((1, 2000), (2, 3000), (1, 2000)):
+            assert value(await upstream(called_by("ann", f"token-{number}", expires=expires))) == "done"
+        time.go_on(2000)
+        assert value(await upstream(called_by("ann", "token-2", expires=3000))) == "done"
+        assert (server.served.count("server/discover"), exchanged(server)) == (1, ["token-1"])
+        time.go_on(3000)
+        await ended(events, "authority:ann all")
+
+
+async def test_a_call_that_runs_when_its_token_expires_ends_well_and_nothing_follows_it() -> None:
+    time, events, done = Time(), list[UpstreamEvent](), list[Any]()
+    async with (
+        authorization(together=2) as server,
+        linked(server, MemoryStore(), exchanging(server), time, events, connection="principal") as upstream,
+        anyio.create_task_group() as calls,
+    ):
+
+        async def call(grants: str) -> None:
+            done.append(value(await upstream(called_by("ann", grants, grants, expires=2000))))
+
+        calls.start_soon(call, "better")
+        while "tools/call" not in server.served:
+            await anyio.lowlevel.checkpoint()
+        time.go_on(2000)
+        await ended(events, "authority:ann better")
+        assert failure(await upstream(called_by("ann", "better", "better", expires=2000))).reason is Reason.UNAVAILABLE
+        assert done == []
+        server.let_go()
+    assert done == ["done"]
+    assert exchanged(server) == ["better"]
+
+
 async def test_r66_calls_at_once_of_one_caller_are_one_exchange() -> None:
     done: list[Any] = []
     async with (
@@ -245,7 +390,7 @@ async def test_what_is_got_in_exchange_is_stored_nowhere_and_forgotten_with_the_
     ):
         await upstream(called_by("ann", "inbound-token"))
         assert await store.all() == []
-        upstream.release(Principal("ann").key)
+        upstream.release("authority:ann all")
         await upstream(called_by("ann", "inbound-token"))
     assert len([form for form in server.token_requests if "subject_token" in form]) == 2
 
@@ -319,14 +464,15 @@ async def test_r65_a_hundred_calls_at_the_moment_of_expiry_make_one_token_reques
 
 
 async def test_no_token_is_remembered_of_callers_that_get_no_link() -> None:
-    settings = {"connection": "principal", "max_connections": 1}
+    settings: Any = {"connection": "principal", "max_connections": 1}
     async with authorization() as server, linked(server, MemoryStore(), exchanging(server), **settings) as upstream:
         assert value(await upstream(called_by("ann", "inbound-token-of-ann"))) == "done"
         for number in range(5):
             assert "max_connections" in failure(await upstream(called_by(f"user-{number}", "token"))).error.message
         assert upstream.logins is not None
         assert [status.principal for status in upstream.logins.statuses()] == ["ann"]
-        upstream.logins.bring(called_by("ann", "inbound-token-of-ann").caller)
+        for name in ("ann", "user-1"):
+            upstream.logins.bring(InboundToken(f"authority:{name} all", math.inf, "token"))
         assert upstream.logins.remembered == 1
 
 
