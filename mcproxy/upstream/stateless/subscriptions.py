@@ -144,7 +144,7 @@ class ListenStream:
             return
         with anyio.move_on_after(timeout):
             await self._first_attempt.wait()
-        self._channel_lost = self._stream is None
+        self._channel_lost |= self._stream is None
 
     async def report(self) -> None:
         """Publishes that the channel is lost, or that flags were not honoured. Call it once the link is published."""
@@ -295,6 +295,9 @@ class ListenStream:
             if stream.end is None:
                 stream.ended(self._context.redacted(self._error(why)))
             self._wakeup.notify_all()
+        if stream is self._stream:
+            # At once, even while another stream waits for its acknowledgement: until then nothing is reported.
+            self._lose_channel()
 
     def _adopt(self, stream: _ListenResponse, agreed: ListenFilter) -> None:
         self._replace(stream)

@@ -67,6 +67,8 @@ class FakeStateless:
     discover: Discover | None = None
     acknowledges: Callable[[Listener], Awaitable[None]] = Listener.acknowledge
     refuses_to_listen: web.Response | None = None
+    text: str | None = None
+    """The text of every resource; there is none without it."""
     heard: list[Message] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
@@ -86,6 +88,9 @@ class FakeStateless:
                 return self._page(message)
             case "tools/call":
                 return await self.tools[message["params"]["name"]](self, request, message)
+            case "resources/read" if self.text is not None:
+                contents = [{"uri": message["params"]["uri"], "text": self.text}]
+                return web.json_response(complete(message, contents=contents, ttlMs=3_600_000, cacheScope="public"))
             case "subscriptions/listen":
                 return self.refuses_to_listen or await self._listen(request, message)
             case method:

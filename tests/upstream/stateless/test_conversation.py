@@ -22,7 +22,7 @@ from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings
-from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, complete, notification
+from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, Listener, complete, notification
 from tests.fakes.servers.web import FakeSse, FakeStreamable, Message, error, event, events, serving
 from tests.timeouts import GUARD
 from tests.upstream.support import (
@@ -698,6 +698,26 @@ async def test_r21_a_stream_that_ends_is_opened_again_and_all_counts_as_changed(
         await it.events.until(lambda: PushChannel.RESTORED in changes(it))
         assert it.events.of(Disconnected) == []
     assert changes(it) == [PushChannel.LOST, PushChannel.RESTORED]
+
+
+async def test_r21_a_stream_that_ends_before_the_next_is_acknowledged_has_lost_the_channel() -> None:
+    server, may_acknowledge = FakeStateless(capabilities=EVERYTHING), anyio.Event()
+    async with linked(server) as it:
+        await server.until(lambda: len(server.listeners) == 1)
+
+        async def acknowledge(listener: Listener) -> None:
+            await may_acknowledge.wait()
+            await listener.acknowledge()
+
+        server.acknowledges = acknowledge
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, request("resources/subscribe", uri="a:1"))
+            await server.until(lambda: len(server.sent("subscriptions/listen")) == 2)
+            server.listeners[0].over.set()
+            await it.events.until(lambda: changes(it) == [PushChannel.LOST])
+            may_acknowledge.set()
+        await it.events.until(lambda: changes(it) == [PushChannel.LOST, PushChannel.RESTORED])
+    assert len(server.listeners) == 2
 
 
 async def test_a_subscriber_is_told_that_a_server_cannot_be_listened_to() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import product
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from mcproxy.call.calls import Complete, Failed, Outcome
 from mcproxy.call.clients import Change, ListChanged, ResourceUpdated, TaskChanged
@@ -38,6 +42,7 @@ pytestmark = pytest.mark.anyio
 TOOLS = frozenset({"toolsListChanged"})
 NOTHING: frozenset[str] = frozenset()
 SECRET = "sentinel-123456"
+METRICS = Metrics()
 
 
 @dataclass(eq=False)
@@ -127,14 +132,14 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = GUARD) -> As
         return 0
 
     server = Server()
-    context = LinkContext(spec, Metrics(), published.append)
+    context = LinkContext(spec, METRICS, published.append)
     it = Running(context, ListenStream(context, flags, server, delays), server, published, failures)
     server.acknowledge = lambda id, honoured: it.tell(ACKNOWLEDGED, id, notifications=honoured)
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.subscriptions.run)
             await it.subscriptions.report()
-            await anyio.wait_all_tasks_blocked()
+            await turns()
             yield it
             tasks.cancel_scope.cancel()
 
@@ -416,3 +421,106 @@ async def test_r13_a_subscription_does_not_outwait_its_link() -> None:
 async def test_a_subscription_without_a_uri_is_the_clients_fault() -> None:
     async with running() as it:
         assert failure(await it.subscriptions.subscribe(request("resources/subscribe"))).error.code == -32602
+
+
+# Every order of events.
+
+
+TURNS = 20
+"""Turns of the loop in which the stream of changes does all that an event leads to."""
+
+
+async def turns() -> None:
+    """As `wait_all_tasks_blocked`, which sleeps, and is called thousands of times here."""
+    for _ in range(TURNS):
+        await anyio.lowlevel.checkpoint()
+
+
+class Step(Enum):
+    WANT = "the client subscribes to another resource, which needs another stream"
+    ACKNOWLEDGE = "the server acknowledges the newest stream"
+    REFUSE = "the server ends the newest stream, which it has not acknowledged"
+    END = "the server ends the oldest stream that it acknowledged"
+    CHANGE = "a list changes: the server says so on the streams that it acknowledged"
+    PAUSE = "the gateway reads what has come"
+
+
+@dataclass
+class Model:
+    """The server's side of the truth: what it acknowledged and has not ended, and when something changed."""
+
+    it: Running
+    tasks: TaskGroup
+    wanted: int = 0
+    acknowledged: list[Stream] = field(default_factory=list)
+    changed_at: list[int] = field(default_factory=list)
+    """For each change, how much had been published before."""
+
+    @property
+    def live(self) -> list[Stream]:
+        return [each for each in self.acknowledged if not (each.ended.is_set() or each.closed.is_set())]
+
+    @property
+    def pending(self) -> Stream | None:
+        newest = self.it.server.streams[-1] if self.it.server.streams else None
+        over = newest is None or newest in self.acknowledged or newest.ended.is_set() or newest.closed.is_set()
+        return None if over else newest
+
+    async def do(self, step: Step) -> None:
+        match step:
+            case Step.WANT:
+                self.wanted += 1
+                self.tasks.start_soon(self.it.subscribe, f"a:{self.wanted}")
+            case Step.ACKNOWLEDGE if self.pending is not None:
+                stream = self.pending
+                self.acknowledged.append(stream)
+                self.it.tell(ACKNOWLEDGED, stream.id, notifications=stream.asked)
+            case Step.REFUSE if self.pending is not None:
+                self.pending.end(PeerGone("refused"))
+            case Step.END if self.live:
+                self.live[0].end(PeerGone("dropped"))
+            case Step.CHANGE:
+                self.changed_at.append(len(self.it.published))
+                for stream in self.live:
+                    self.it.tell("notifications/tools/list_changed", stream.id)
+            case Step.PAUSE:
+                await turns()
+                channel = [change for change in self.it.published if isinstance(change, PushChannel)]
+                if not self.live:
+                    assert channel[-1:] == [PushChannel.LOST], "nobody listens, and the channel counts as up"
+            case _:
+                pass
+
+    def missed(self) -> list[int]:
+        """The changes of which the gateway was neither told nor knows that it may have missed some."""
+        notices = (ListChanged(Kind.TOOLS), PushChannel.RESTORED)
+        return [at for at in self.changed_at if not any(each in notices for each in self.it.published[at:])]
+
+
+async def check_order(steps: Sequence[Step]) -> None:
+    async with running(TOOLS) as it, anyio.create_task_group() as tasks:
+        it.server.silent = True
+        model = Model(it, tasks)
+        it.server.acknowledge(1, it.server.streams[0].asked)
+        model.acknowledged.append(it.server.streams[0])
+        await turns()
+        for step in steps:
+            await model.do(step)
+        await turns()
+        while model.pending is not None:
+            await model.do(Step.ACKNOWLEDGE)
+            await turns()
+        assert model.missed() == [], [step.name for step in steps]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("first", Step)
+async def test_no_change_is_missed_in_any_order_of_four_events(first: Step) -> None:
+    for rest in product(Step, repeat=3):
+        await check_order((first, *rest))
+
+
+async def test_no_change_is_missed_in_long_orders_of_events() -> None:
+    chance = random.Random(15)
+    for _ in range(200):
+        await check_order(chance.choices(list(Step), k=chance.randrange(5, 15)))
