@@ -279,6 +279,7 @@ async def running(
         grants=grants,
         record=audit.note,
         connect=lambda context: app.connect(context),
+        prepare=lambda *link: gateway.prepare(*link),
         renew=renew,
     )
     traces = _traces(settings.proxy, sealer)

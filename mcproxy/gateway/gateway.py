@@ -142,6 +142,8 @@ class Gateway:
         )
         self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
+        self.prepare: Final = self._log_levels.prepare
+        """Sends over a new link what must precede all calls over it."""
         self._embeddings = ToolEmbeddings(settings, metrics, sleep, now)
         self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, self._embeddings, now)
         own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}

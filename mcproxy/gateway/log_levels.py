@@ -15,11 +15,20 @@ from typing import NamedTuple, TypeVar
 import anyio
 import structlog
 
-from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Caller
-from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.call.identity import Caller, LinkOwner
+from mcproxy.call.upstreams import (
+    Connected,
+    Disconnected,
+    Idled,
+    Retired,
+    ServerIdentity,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
 from mcproxy.catalog.naming import Space
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
@@ -153,17 +162,28 @@ class LogLevels(Component):
         link = LinkKey(event.upstream, event.owner)
         match event:
             case Connected():
-                self._forget(link)
-                self._syncs.want(link)
+                self._syncs.want(link)  # what was wanted while it was being prepared
             case Disconnected() | Idled() | Retired():
                 self._forget(link)
             case UpstreamChanged():
                 pass
 
+    async def prepare(self, upstream: str, owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
+        """Sets the level over a new link before any call goes over it: the messages of that call would be lost.
+
+        `send` sends over that link and never raises.
+        """
+        key = LinkKey(upstream, owner)
+        with anyio.move_on_after(self._timeout):
+            while True:
+                level = self._wanted(key, identity)
+                if level is None or level == self._sent.get(key) or not await self._send(key, level, send):
+                    return
+
     def _refresh(self, links: Sequence[LinkKey]) -> list[LinkKey]:
         """Those of `links` whose wanted level differs from the one in force; their tasks are woken."""
         up = filter(self._catalogue.known.is_up, links)
-        stale = [link for link in up if self._wanted(link) not in (None, self._sent.get(link))]
+        stale = [link for link in up if self._wanted_now(link) not in (None, self._sent.get(link))]
         for link in stale:
             self._syncs.want(link)
         return stale
@@ -172,9 +192,8 @@ class LogLevels(Component):
         self._sent.pop(link, None)
         self._of_calls.pop(link, None)
 
-    def _wanted(self, link: LinkKey) -> str | None:
+    def _wanted(self, link: LinkKey, identity: ServerIdentity | None) -> str | None:
         """The level to ask for; None where no client named one, or the upstream has no logging."""
-        identity = self._catalogue.known.identity(link)
         if identity is None or METHODS[SET_LEVEL].capability not in identity.capabilities:
             return None
         is_named = link in self._naming
@@ -183,20 +202,26 @@ class LogLevels(Component):
         wanted = {self._of_calls.get(link), None if is_named else DEFAULT_LOG_LEVEL}
         return next((level for level in LOG_LEVELS if level in wanted or (link, level) in self._levels), None)
 
-    # What follows runs in the task group of `run`.
+    def _wanted_now(self, link: LinkKey) -> str | None:
+        return self._wanted(link, self._catalogue.known.identity(link))
 
     async def _sync(self, link: LinkKey) -> None:
-        level = self._wanted(link)
-        if level is None or level == self._sent.get(link) or not self._catalogue.known.is_up(link):
-            return
+        """Runs in the task group of `run`."""
+        level = self._wanted_now(link)
+        if level is not None and level != self._sent.get(link) and self._catalogue.known.is_up(link):
+            await self._send(link, level, self._upstreams[link.upstream])
+
+    async def _send(self, key: LinkKey, level: str, handler: Handler) -> bool:
+        """Returns whether the upstream has the level now."""
         outcome: Outcome | None = None
         with anyio.move_on_after(self._timeout):
-            outcome = await self._upstreams[link.upstream](internal_call(link, SET_LEVEL, {"level": raw(level)}))
+            outcome = await handler(internal_call(key, SET_LEVEL, {"level": raw(level)}))
         if isinstance(outcome, Complete):
-            self._sent[link] = level
-        else:
-            why = outcome.error.message if isinstance(outcome, Failed) else "no answer"
-            log.warning("an upstream took no log level", upstream=link.upstream, why=why)
+            self._sent[key] = level
+            return True
+        why = outcome.error.message if isinstance(outcome, Failed) else "no answer"
+        log.warning("an upstream took no log level", upstream=key.upstream, why=why)
+        return False
 
 
 def _add(counts: Counter[T], key: T, number: int) -> None:

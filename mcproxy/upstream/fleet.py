@@ -18,7 +18,7 @@ from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
-from mcproxy.upstream.link import Connect
+from mcproxy.upstream.link import Connect, Prepare, unprepared
 from mcproxy.upstream.oauth.authorizer import Renew
 from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.storage.store import GrantStore
@@ -37,6 +37,7 @@ class Fleet:
         grants: GrantStore | None = None,
         record: RecordGrant = unrecorded,
         connect: Connect = connected,
+        prepare: Prepare = unprepared,
         renew: Renew | None = None,
     ) -> None:
         self._renew = renew
@@ -46,6 +47,7 @@ class Fleet:
         self._grants = grants
         self._record = record
         self._connect = connect
+        self._prepare = prepare
         self._slots = ConnectionSlots(settings.proxy.limits.max_connections_total)
         self._tasks: TaskGroup | None = None
         self.upstreams = self._upstreams(settings, {})
@@ -92,6 +94,7 @@ class Fleet:
                 renew=self._renew,
                 manifest=settings.access.pins.lock.get(spec.name, Approved()).manifest,
                 connect=self._connect,
+                prepare=self._prepare,
             )
             for spec in settings.upstreams
             if spec.enabled

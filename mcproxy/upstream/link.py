@@ -14,8 +14,9 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.errors import Reason
+from mcproxy.call.identity import LinkOwner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Send
@@ -139,6 +140,17 @@ def supported_versions(error: ErrorObject) -> Sequence[str] | None:
 
 Connect = Callable[[LinkContext], AbstractAsyncContextManager[Link]]
 """Makes a link whose handshake is done. Entering raises Unreachable or Rejected."""
+
+
+Prepare = Callable[[str, LinkOwner, ServerIdentity, Handler], Awaitable[None]]
+"""Sends over a new link of this upstream and owner, to this server, what must precede all other calls.
+
+The handler sends a call over that link, and never raises.
+"""
+
+
+async def unprepared(upstream: str, owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
+    """A `Prepare` that sends nothing."""
 
 
 Receive = Callable[[bytes], Awaitable[None] | None]

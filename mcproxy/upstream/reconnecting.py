@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import anyio
 import msgspec
 import structlog
 
-from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import LinkOwner
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
@@ -120,7 +122,11 @@ class LinkStatus(msgspec.Struct, frozen=True):
 
 
 class ReconnectingLink:
-    """`run` owns the link: enters it, waits for its end and leaves it, in one task (requirement R18)."""
+    """`run` owns the link: enters it, waits for its end and leaves it, in one task (requirement R18).
+
+    `prepare` is called with each new link before any call goes over it: with the owner, the server's identity, and a
+    handler that sends over that link and never raises. It raises Unreachable if the link must not be used.
+    """
 
     def __init__(
         self,
@@ -130,7 +136,7 @@ class ReconnectingLink:
         *,
         delays: Callable[[int], float],
         clock: Callable[[], float],
-        check: Callable[[ServerIdentity], None],
+        prepare: Callable[[LinkOwner, ServerIdentity, Handler], Awaitable[None]],
         idling: Idling = NEVER_IDLE,
     ) -> None:
         self.context: Final = context
@@ -138,7 +144,7 @@ class ReconnectingLink:
         self._on_event = on_event
         self._delays = delays
         self._clock = clock
-        self._check = check
+        self._prepare = prepare
         self._idling = idling
         self._name = context.spec.name
         self._owner = context.owner
@@ -268,9 +274,9 @@ class ReconnectingLink:
         connected = False
         with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._attempt_scope:
             async with self._connect(self.context) as link:
-                self._check(link.identity)
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 self._attempt_scope.deadline, connected = math.inf, True
+                await self._prepare(self._owner, link.identity, partial(self._send, link))
                 try:
                     if self._idling.stop_after:
                         await self._serve_while_used(UsedLink(link, self._idling))
@@ -401,6 +407,13 @@ class ReconnectingLink:
             return self._failed(f"{call.method} could not be sent: {error}")
         except PeerGone as error:
             return self._failed(f"{call.method}: the connection was lost, and the outcome is unknown: {error}")
+
+    async def _send(self, link: Link, call: Call) -> Outcome:
+        """Sends a call over a link that no other call uses yet."""
+        try:
+            return await link(call)
+        except (NotAccepted, PeerGone) as error:
+            return self._failed(f"{call.method}: {error}")
 
     async def _connected_link(self) -> Link:
         """The link, after at most one attempt to connect that all waiters share. Raises Unreachable."""

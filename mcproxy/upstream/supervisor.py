@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
-from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, Principal, owner
@@ -47,7 +47,7 @@ from mcproxy.upstream.connect import address, connected, transport
 from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.headers_command import HeadersCommand
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
-from mcproxy.upstream.link import Connect, Unreachable, task_group
+from mcproxy.upstream.link import Connect, Prepare, Unreachable, task_group, unprepared
 from mcproxy.upstream.oauth.authorizer import Renew
 from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.storage.store import GrantStore
@@ -97,6 +97,7 @@ class Supervisor:
         renew: Renew | None = None,
         manifest: Manifest | None = None,
         connect: Connect = connected,
+        prepare: Prepare = unprepared,
         delays: Callable[[int], float] = backoff.delay,
         clock: Callable[[], float] = time.time,
         sleep: Sleep = anyio.sleep,
@@ -110,6 +111,7 @@ class Supervisor:
         )
         self._gateway_id = gateway_id
         self._connect = connect
+        self._introduce = prepare
         self._delays = delays
         self._clock = clock
         self._sleep = sleep
@@ -375,14 +377,14 @@ class Supervisor:
             if not isinstance(change, PushChannel | UnannouncedLists):
                 self._shared_context.publish(change)
 
-        def connected(event: UpstreamEvent) -> None:
-            if isinstance(event, Connected) and self._tasks is not None:
-                for call in self._per_link.values():
-                    self._tasks.start_soon(link, call)
+        async def prepare(owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
+            self._check_no_loop(identity)
+            for call in list(self._per_link.values()):
+                await send(call)
 
         context = replace(self._shared_context, hints=EraHints(Era.HANDSHAKE), publish=publish)
         link = ReconnectingLink(
-            context, self._connect, connected, delays=self._delays, clock=self._clock, check=self._check_no_loop
+            context, self._connect, lambda _: None, delays=self._delays, clock=self._clock, prepare=prepare
         )
         if self._tasks is not None:
             self._tasks.start_soon(link.run)
@@ -449,7 +451,7 @@ class Supervisor:
             report,
             delays=self._delays,
             clock=self._clock,
-            check=self._check_no_loop,
+            prepare=self._prepare,
             idling=idling,
         )
 
@@ -474,6 +476,10 @@ class Supervisor:
         """Publishes an event. Nothing once retired: another upstream may have the name by then."""
         if not self._retired.is_set():
             self._on_event(event)
+
+    async def _prepare(self, owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
+        self._check_no_loop(identity)
+        await self._introduce(self.name, owner, identity, send)
 
     def _check_no_loop(self, identity: ServerIdentity) -> None:
         """Raises Unreachable if this gateway is the upstream, or is behind it (requirement R15)."""

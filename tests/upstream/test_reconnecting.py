@@ -12,7 +12,17 @@ import pytest
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 
-from mcproxy.call.upstreams import Connected, Disconnected, Idled, LinkFailure, LinkState, Retired
+from mcproxy.call.calls import Handler, Outcome
+from mcproxy.call.identity import LinkOwner
+from mcproxy.call.upstreams import (
+    Connected,
+    Disconnected,
+    Idled,
+    LinkFailure,
+    LinkState,
+    Retired,
+    ServerIdentity,
+)
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.logs import MAX_TEXT
 from mcproxy.telemetry.metrics import Metrics
@@ -87,6 +97,10 @@ def way_to(state: LinkState) -> list[LinkEvent]:
     return ways[0][1]
 
 
+async def ready(owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
+    """Prepares nothing."""
+
+
 @asynccontextmanager
 async def rig(idling: Idling = NEVER_IDLE) -> AsyncIterator[Rig]:
     send, receive = anyio.create_memory_object_stream[FakeLink | Exception](1)
@@ -104,7 +118,7 @@ async def rig(idling: Idling = NEVER_IDLE) -> AsyncIterator[Rig]:
     events = Events()
     context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
     link = ReconnectingLink(
-        context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, check=lambda identity: None, idling=idling
+        context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, prepare=ready, idling=idling
     )
     with anyio.fail_after(GUARD):
         async with send, receive, anyio.create_task_group() as tasks:
@@ -220,9 +234,7 @@ async def test_r3_calls_do_not_hurry_a_link_that_ends_again_and_again_soon_after
         yield made[-1]
 
     context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
-    link = ReconnectingLink(
-        context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, check=lambda identity: None
-    )
+    link = ReconnectingLink(context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, prepare=ready)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
         await anyio.wait_all_tasks_blocked()
@@ -243,9 +255,7 @@ async def test_calls_do_not_wait_for_a_link_to_a_server_that_is_elsewhere_now_ho
         context.has_moved = True
 
     context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
-    link = ReconnectingLink(
-        context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, check=lambda identity: None
-    )
+    link = ReconnectingLink(context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, prepare=ready)
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)
@@ -253,3 +263,31 @@ async def test_calls_do_not_wait_for_a_link_to_a_server_that_is_elsewhere_now_ho
                 await link(request("tools/list"))
             assert await link(request("tools/list")) == DONE
             tasks.cancel_scope.cancel()
+
+
+async def test_no_call_goes_over_a_link_before_it_is_prepared() -> None:
+    made, may_go_on = FakeLink(), anyio.Event()
+    outcomes: list[Outcome] = []
+
+    @asynccontextmanager
+    async def connect(_: LinkContext) -> AsyncIterator[Link]:
+        yield made
+
+    async def prepare(owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
+        assert (owner, identity) == (None, made.identity)
+        outcomes.append(await send(request("logging/setLevel")))
+        await may_go_on.wait()
+
+    context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
+    link = ReconnectingLink(context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, prepare=prepare)
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            tasks.start_soon(link, request("tools/call"))
+            await anyio.wait_all_tasks_blocked()
+            assert [call.method for call in made.sent] == ["logging/setLevel"]
+            may_go_on.set()
+            await anyio.wait_all_tasks_blocked()
+            assert [call.method for call in made.sent] == ["logging/setLevel", "tools/call"]
+            tasks.cancel_scope.cancel()
+    assert outcomes == [DONE]

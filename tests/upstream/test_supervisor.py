@@ -515,6 +515,7 @@ async def test_a_log_level_reaches_the_second_link_too_and_again_when_that_is_ma
         await quiet()
         await it.upstream(at("debug"))
         assert (levels(shared), levels(second)) == (["error", "debug"], ["error", "debug"])
+        assert [call.method for call in second.sent] == ["logging/setLevel", "tools/call", "logging/setLevel"]
         second.lost.set()
         await it.upstream(tool("t", capabilities={"elicitation": {}}))
         await quiet()
