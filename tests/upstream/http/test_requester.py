@@ -159,3 +159,25 @@ async def test_r78_a_head_with_long_names_is_not_kept(where: str) -> None:
         head = await head_of(http, it, headers, fields if where == "varying" else {})
         assert f"x{number}: 1\r\n".encode() in head
     assert not it._heads
+
+
+async def test_r54_cookies_without_end_are_not_kept_without_end() -> None:
+    """What is kept and sent is bounded by aiohttp: its releases before the one that we require had no such bound."""
+    heads: list[bytes] = []
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            heads.append(await stream.receive())
+            cookies = b"".join(b"Set-Cookie: c%d-%d=%s\r\n" % (len(heads), n, b"v" * 64) for n in range(100))
+            await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n" + cookies + b"\r\n")
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    url = URL(f"http://localhost:{listener.extra(anyio.abc.SocketAttribute.local_port)}/mcp")
+    async with listener, requester() as it, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        with anyio.fail_after(GUARD):
+            for _ in range(20):
+                (await it.request("GET", url, ())).close()
+        tasks.cancel_scope.cancel()
+    assert b"Cookie: c" in heads[-1]
+    assert len(heads[-1]) <= 10_000
