@@ -16,6 +16,7 @@ from mcproxy.configuration.problems import Path
 from mcproxy.settings import Access, Admin, Proxy, Tls, UpstreamSettings
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
+from mcproxy.settings.section import Section
 
 KeyPath = tuple[str, ...]
 
@@ -79,6 +80,28 @@ def cut_short(access: Access, proxy: Proxy) -> Iterator[tuple[Path, str]]:
         yield path, f"is longer than proxy.ask_timeout ({proxy.ask_timeout:g} s), when a caller can answer no more"
     elif "operator" in approvers and timeout > _OFFICIAL_RETRIES * bridge.hold:
         yield path, f"is longer than ten times proxy.bridge.hold ({bridge.hold:g} s), when official SDKs give up"
+
+
+def unequal_shares(proxy: Proxy, access: Access) -> Iterator[tuple[Path, str]]:
+    """Limits for each caller above what there is for everybody."""
+    sections: list[tuple[KeyPath, Section, str, str]] = [
+        (("proxy", "limits"), proxy.limits, "max_sessions", "max_sessions_per_principal"),
+        (("proxy", "limits"), proxy.limits, "replay_bytes_total", "replay_bytes_per_principal"),
+        (("proxy", "bridge"), proxy.bridge, "max_parked", "max_parked_per_principal"),
+        (("proxy", "results"), proxy.results, "max_bytes", "max_bytes_per_principal"),
+        (("access", "approvals"), access.approvals, "max_waiting", "max_waiting_per_principal"),
+    ]
+    for path, section, total, share in sections:
+        most, of_one = getattr(section, total), getattr(section, share)
+        if of_one > most:
+            yield (*path, total), f"{share} ({of_one}) is more than {total} ({most}), so that one caller can take all"
+
+
+def idle_tracing(proxy: Proxy) -> Iterator[tuple[Path, str]]:
+    """Settings of traces that have no effect."""
+    given = sorted(proxy.tracing.model_fields_set - {"enabled"})
+    if given and "enabled" not in proxy.tracing.model_fields_set:
+        yield ("proxy", "tracing", given[0]), "has no effect: nothing is traced without proxy.tracing.enabled"
 
 
 def without_login_pages(proxy: Proxy, upstreams: Iterable[UpstreamSettings]) -> Iterator[tuple[Path, str]]:

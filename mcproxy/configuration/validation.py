@@ -22,9 +22,11 @@ from mcproxy.configuration.consistency import (
     contradictions,
     cut_short,
     doubts,
+    idle_tracing,
     node_text,
     open_doors,
     unanswerable,
+    unequal_shares,
     without_login_pages,
 )
 from mcproxy.configuration.documents.tree import Node, follow, without_nulls
@@ -69,7 +71,12 @@ class Validator(msgspec.Struct, frozen=True):
         cluster = self._cluster(document.members.get("cluster", Node({})))
         if proxy is not None and access is not None and admin is not None:
             self._refuse_open_doors(document, proxy, access, admin)
-            for path, sentence in (*unanswerable(access, admin), *cut_short(access, proxy)):
+            for path, sentence in (
+                *unanswerable(access, admin),
+                *cut_short(access, proxy),
+                *unequal_shares(proxy, access),
+                *idle_tracing(proxy),
+            ):
                 self._warn(follow(document, path), sentence)
         if proxy is not None and cluster is not None:
             self._refuse_lone_replicas(document, proxy, cluster)

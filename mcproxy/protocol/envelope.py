@@ -28,7 +28,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_PARAMS,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorObject,
-    InvalidMessage,
+    InvalidObject,
     Params,
     RequestId,
     is_null,
@@ -282,8 +282,8 @@ def _object(members: Params, key: str) -> Params:
 def _parsed(key: str, data: bytes | Raw) -> Params:
     try:
         return parse_object(data)
-    except InvalidMessage as error:
-        raise _invalid(f"{key} must be an object") from error
+    except InvalidObject as error:
+        raise _invalid(f"{key} {error.flaw}") from error
 
 
 def _optional(members: Params, key: str) -> Raw | None:

@@ -128,6 +128,14 @@ class InvalidMessage(Exception):
         return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
 
 
+class InvalidObject(InvalidMessage):
+    """A value that should be an object and is none, or has too many members. `flaw` continues the value's name."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(INVALID_PARAMS, f"expected a JSON object: {reason_of(error)}")
+        self.flaw = str(error) if isinstance(error, TooMany) else "must be an object"
+
+
 class _Error(msgspec.Struct):
     code: int
     message: str
@@ -267,11 +275,11 @@ def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
 
 
 def parse_object(data: bytes | Raw) -> Params:
-    """The first level of a JSON object. Raises InvalidMessage where it is none, or has too many members."""
+    """The first level of a JSON object. Raises InvalidObject if it is none, or has too many members."""
     try:
         return _members(data)
     except (TooMany, msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {reason_of(error)}") from error
+        raise InvalidObject(error) from error
 
 
 def is_object(data: Raw) -> bool:
@@ -429,11 +437,8 @@ def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notificat
     if envelope.params is not UNSET and bytes(envelope.params) != b"null":
         try:
             params = _members(envelope.params)
-        except TooMany as error:
-            sentence = f'the member "params" {error}'
-            raise InvalidMessage(INVALID_REQUEST, sentence, id, _REQUEST) from error
-        except (msgspec.MsgspecError, RecursionError) as error:
-            sentence = 'the member "params" must be an object'
+        except (TooMany, msgspec.MsgspecError, RecursionError) as error:
+            sentence = f'the member "params" {InvalidObject(error).flaw}'
             raise InvalidMessage(INVALID_REQUEST, sentence, id, _REQUEST) from error
     if envelope.id is UNSET:
         return Notification(method, params)

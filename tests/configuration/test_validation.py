@@ -485,6 +485,41 @@ def test_an_approval_that_may_take_longer_than_its_call_is_told_of(
 
 
 @pytest.mark.parametrize(
+    ("rest", "sentence"),
+    [
+        (
+            "proxy: {limits: {max_sessions: 10}}",
+            "proxy.limits.max_sessions: max_sessions_per_principal (1000) is more than max_sessions (10)",
+        ),
+        (
+            "proxy: {limits: {max_sessions_per_principal: 20000}}",
+            "proxy.limits: max_sessions_per_principal (20000) is more than max_sessions (10000)",
+        ),
+        ("proxy: {bridge: {max_parked: 9}}", "proxy.bridge.max_parked: max_parked_per_principal (100) is more than"),
+        ("proxy: {results: {max_bytes: 1MiB}}", "proxy.results.max_bytes: max_bytes_per_principal (16777216) is more"),
+        (
+            "access: {approvals: {max_waiting: 9}}",
+            "access.approvals.max_waiting: max_waiting_per_principal (20) is",
+        ),
+        ("proxy: {limits: {max_sessions: 10, max_sessions_per_principal: 10}}", None),
+    ],
+)
+def test_a_limit_for_each_caller_above_that_for_all_is_told_of(tmp_path: Path, rest: str, sentence: str | None) -> None:
+    told = [str(warning).split(": ", 1)[1] for warning in configure(tmp_path, f"mcpServers: {{}}\n{rest}\n").warnings]
+    assert len(told) == (sentence is not None)
+    assert sentence is None or told[0].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("tracing", "is_told"),
+    [("endpoint: 'http://127.0.0.1:4318'", True), ("endpoint: 'http://127.0.0.1:4318', enabled: false", False)],
+)
+def test_traces_that_are_set_up_and_not_enabled_are_told_of(tmp_path: Path, tracing: str, is_told: bool) -> None:
+    told = configure(tmp_path, f"mcpServers: {{}}\nproxy: {{tracing: {{{tracing}}}}}\n").warnings
+    assert [": has no effect: " in str(warning) for warning in told] == [True] * is_told
+
+
+@pytest.mark.parametrize(
     ("public", "oauth", "is_told"),
     [
         ("http://gw.example", "{}", True),

@@ -124,6 +124,14 @@ def test_a_missing_or_ill_typed_field_is_invalid_params(meta: Any) -> None:
     assert refusal.value.error.code == INVALID_PARAMS
 
 
+@pytest.mark.parametrize("where", ["_meta", CAPABILITIES])
+def test_too_many_members_are_refused_as_that(where: str) -> None:
+    many = {str(number): 1 for number in range(1025)}
+    with pytest.raises(InvalidEnvelope) as refusal:
+        unwrap(params({**REQUIRED, **many} if where == "_meta" else {**REQUIRED, where: many}))
+    assert refusal.value.error.message.endswith(f"{where} has more than 1024 members")
+
+
 def test_a_request_without_meta_is_invalid_params() -> None:
     with pytest.raises(InvalidEnvelope, match="_meta"):
         unwrap({})

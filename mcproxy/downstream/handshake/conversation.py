@@ -39,7 +39,7 @@ from mcproxy.protocol.jsonrpc import (
     Answer,
     ErrorObject,
     ErrorResponse,
-    InvalidMessage,
+    InvalidObject,
     Message,
     Notification,
     Params,
@@ -411,5 +411,5 @@ def _initialize_result(context: TransportContext, version: str, outcome: Outcome
 def _object(params: Params, key: str) -> Params:
     try:
         return parse_object(params[key])
-    except InvalidMessage as error:
-        raise McpError(INVALID_PARAMS, f"the member {key!r} must be an object") from error
+    except InvalidObject as error:
+        raise McpError(INVALID_PARAMS, f"the member {key!r} {error.flaw}") from error

@@ -30,7 +30,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
-    InvalidMessage,
+    InvalidObject,
     Params,
     parse_object,
     parse_text,
@@ -254,9 +254,9 @@ class Resolver:
             return call.params
         try:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
-        except InvalidMessage as error:
+        except InvalidObject as error:
             if subject.decision is not None:
-                raise McpError(INVALID_PARAMS, f'"{_ARGUMENTS}" must be an object') from error
+                raise McpError(INVALID_PARAMS, f'"{_ARGUMENTS}" {error.flaw}') from error
             raise _unknown(Kind.TOOLS, name, Reason.DENIED) from error
         if subject.final is not None:
             arguments = subject.final(arguments, call.caller.principal)
@@ -295,8 +295,8 @@ class Resolver:
         """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""
         try:
             reference = parse_object(subject)
-        except InvalidMessage as error:
-            raise McpError(INVALID_PARAMS, '"ref" must be an object') from error
+        except InvalidObject as error:
+            raise McpError(INVALID_PARAMS, f'"ref" {error.flaw}') from error
         match parse_text(reference.get("type", b"")):
             case "ref/prompt":
                 name = _text("name", reference.get("name", Raw()))

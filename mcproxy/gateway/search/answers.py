@@ -28,7 +28,7 @@ from mcproxy.gateway.search.indexes import SearchableView, SearchIndexes
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     METHOD_NOT_FOUND,
-    InvalidMessage,
+    InvalidObject,
     Params,
     parse_object,
     parse_text,
@@ -108,8 +108,8 @@ class ToolSearch(Component):
             return await self._find(call, asked.query, None if asked.limit is UNSET else asked.limit)
         try:
             arguments = parse_object(given)
-        except InvalidMessage:
-            return wrong(["the arguments must be an object"], _SCHEMAS[name], name)
+        except InvalidObject as error:
+            return wrong([f'the member "arguments" {error.flaw}'], _SCHEMAS[name], name)
         found = flaws(_SCHEMAS[name], arguments)
         if found:
             return wrong(found, _SCHEMAS[name], name)

@@ -21,7 +21,7 @@ from mcproxy.catalog.views.view import Shown
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, unknown_tool
 from mcproxy.gateway.search.answer_texts import told, wrong
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, InvalidObject, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Subject
 
 _SCHEMA = raw(CALLER_SCHEMA)
@@ -98,8 +98,8 @@ class IndirectCalls:
         schema = parse_object(shown.entry).get("inputSchema", EMPTY_OBJECT)
         try:
             arguments = parse_object(call.params.get("arguments", EMPTY_OBJECT))
-        except InvalidMessage as error:
-            raise McpError(INVALID_PARAMS, '"arguments" must be an object') from error
+        except InvalidObject as error:
+            raise McpError(INVALID_PARAMS, f'"arguments" {error.flaw}') from error
         found = flaws(schema, arguments)
         return wrong(found, schema, shown.key) if found else None
 
@@ -111,7 +111,7 @@ def unwrap(call: Call) -> Call:
         return call
     try:
         given = parse_object(call.params.get("arguments", EMPTY_OBJECT))
-    except InvalidMessage:
+    except InvalidObject:
         return call
     if flaws(_SCHEMA, given):
         return call

@@ -200,7 +200,9 @@ async def ask_with(gateway: House, name: str, arguments: object) -> Outcome:
 
 async def test_arguments_that_are_no_object_are_answered_with_the_schema() -> None:
     async with searched() as gateway:
-        assert text(await ask_with(gateway, "find_tools", "commits")).startswith("Wrong arguments: the arguments must")
+        assert text(await ask_with(gateway, "find_tools", "commits")).startswith(
+            'Wrong arguments: the member "arguments" must'
+        )
 
 
 async def test_the_gateways_own_tools_are_no_tasks() -> None:
