@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Complete, Failed, Handler, LoginNeed, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Handler, LoginNeed, LoginRequired, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.catalog.contents import contents_fault
 from mcproxy.catalog.naming import Space
@@ -94,7 +94,21 @@ class Router:
         if call.row.subject is Subject.TOOL and (answer := self._answer_login(call, routes)) is not None:
             return answer
         _check_offered(call.row, routes)
-        return await self._send(await self._resolver.target(call, routes), call)
+        try:
+            target = await self._resolver.target(call, routes)
+        except McpError as refusal:
+            answer = None if isinstance(refusal, LoginRequired) else self._answer_login_late(call)
+            if answer is None:
+                raise
+            return answer
+        return await self._send(target, call)
+
+    def _answer_login_late(self, call: Call) -> Outcome | None:
+        """As `_answer_login`, once the list of the upstream that might own the name has been waited for."""
+        routes = self._catalogue.routes(call.caller)
+        if call.row.subject is not Subject.TOOL or routes.find(Kind.TOOLS, _subject(call)) is not None:
+            return None
+        return self._answer_login(call, routes)
 
     def _send(self, target: Target, call: Call) -> Awaitable[Outcome]:
         check_brought(target.space, call.caller)
@@ -105,8 +119,7 @@ class Router:
 
     def _answer_login(self, call: Call, routes: RouteTable) -> Outcome | None:
         """The outcome of a call of the gateway's own tool to log in with; None for any other name."""
-        assert call.row.subject_key is not None
-        name = parse_text(call.params.get(call.row.subject_key, b"")) or ""
+        name = _subject(call)
         upstream = routes.view.logins.get(name)
         if upstream is not None:
             link = self._catalogue.link(routes.view.layout.space(upstream), call.caller)
@@ -170,6 +183,12 @@ class Router:
     def _may_read(self, call: Call) -> Callable[[str], bool]:
         view = self._catalogue.view(call.caller)
         return lambda uri: view.resource(uri) is not None
+
+
+def _subject(call: Call) -> str:
+    """The name of the tool or prompt that is called; empty if there is none."""
+    assert call.row.subject_key is not None
+    return parse_text(call.params.get(call.row.subject_key, b"")) or ""
 
 
 def _check_offered(row: Method, routes: RouteTable) -> None:

@@ -57,6 +57,8 @@ class Authorization:
     """The Authorization header of each request to the resource."""
     served: list[str] = field(default_factory=list)
     """The methods that the resource carried out."""
+    is_discovered_openly: bool = False
+    """Whether `server/discover` needs no token."""
     quotes_token: bool = False
     """Whether a tool's error holds what the request carried."""
     subject: str | None = None
@@ -237,7 +239,8 @@ class Authorization:
         header = request.headers.get("Authorization")
         self.resource_requests.append(header)
         metadata = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
-        if header is None or header.removeprefix("Bearer ") not in self.valid:
+        is_open = self.is_discovered_openly and request.headers.get("Mcp-Method") == "server/discover"
+        if not is_open and (header is None or header.removeprefix("Bearer ") not in self.valid):
             return web.Response(status=401, headers={"WWW-Authenticate": f"Bearer {metadata}"})
         if self.needed_scopes:
             challenge = f'Bearer error="insufficient_scope", scope="{self.needed_scopes}", {metadata}'

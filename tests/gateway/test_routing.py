@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, LoginNeed, Outcome
 from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import LoginAwaited
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import METHODS, Answerer, Kind
@@ -22,6 +25,7 @@ from tests.fakes.upstream import (
     error,
     failed,
     house,
+    quiet,
     resource,
     text_of,
     tool,
@@ -389,3 +393,88 @@ async def test_r27_content_that_is_kept_is_judged_and_named_on_every_read() -> N
             bad = await gateway.call("resources/read", uri="docs+file:///bad")
             assert "content.types" in error(bad).message
         assert len([call for call in upstream.calls if call.method == "resources/read"]) == 2
+
+
+GUARDED: Mapping[str, Mapping[str, object]] = {"a": {"command": None, "url": "https://up.example/mcp", "oauth": {}}}
+
+
+class Guarded(FakeUpstream):
+    """Connects without a token, and lists nothing until somebody has logged in."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.lists[Kind.TOOLS] = [tool("work")]
+        self.lists[Kind.PROMPTS] = [{"name": "greet"}]
+        self.logged_in = False
+
+    def _answer(self, call: Call) -> Outcome:
+        if self.logged_in:
+            return complete() if call.row.lists is None else super()._answer(call)
+        self.on_event(LoginAwaited(self.name, None, awaited=True))
+        need = LoginNeed(self.name, None, "there is no valid login")
+        return replace(failed("log in first", reason=Reason.LOGIN_NEEDED), login=need)
+
+    def log_in(self) -> None:
+        self.logged_in = True
+        self.on_event(LoginAwaited(self.name, None, awaited=False))
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("tools/call", "a__work"), ("prompts/get", "a__greet"), ("tools/call", "a__any")]
+)
+async def test_r67_a_call_asks_for_the_login_that_the_list_of_its_server_needs(method: str, name: str) -> None:
+    async with house(Guarded("a"), options=GUARDED) as h:
+        h["a"].connect()
+        await h["a"].called("prompts/list" if method == "prompts/get" else "tools/list")
+        for _ in range(2):
+            outcome = await h.call(method, name=name)
+            assert isinstance(outcome, Failed)
+            assert outcome.reason is Reason.LOGIN_NEEDED, outcome
+
+
+async def test_r67_a_call_that_comes_while_the_list_is_refused_asks_for_the_login() -> None:
+    async with house(Guarded("a"), options=GUARDED) as h:
+        h["a"].gate.shut()
+        h["a"].connect()
+        outcomes: list[Outcome] = []
+
+        async def call() -> None:
+            outcomes.append(await h.call("tools/call", name="a__work"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await h["a"].called("tools/list")
+            await quiet()
+            h["a"].gate.open()
+        assert [type(each) for each in outcomes] == [Failed]
+        assert "log in first" in str(outcomes)
+
+
+async def test_r67_the_login_tool_is_answered_after_its_login_before_and_after_the_lists_are_there() -> None:
+    upstream = Guarded("a")
+    async with house(upstream, options=GUARDED) as h:
+        upstream.connect()
+        await upstream.called("tools/list")
+        await quiet()
+        assert h.names(Kind.TOOLS) == ["a__login"]
+        upstream.log_in()
+        for _ in range(2):
+            outcome = await h.call("tools/call", name="a__login")
+            assert isinstance(outcome, Complete), outcome
+            assert "No login is needed at a now" in str(decoded(outcome)["content"])
+        assert h.names(Kind.TOOLS) == ["a__work"]
+        unknown = await h.call("tools/call", name="a__other")
+        assert isinstance(unknown, Failed)
+        assert "Unknown tool" in unknown.error.message
+
+
+async def test_a_servers_own_tool_with_the_name_of_the_login_tool_is_called() -> None:
+    upstream = Guarded("a")
+    upstream.lists[Kind.TOOLS] = [tool("login")]
+    async with house(upstream, options=GUARDED) as h:
+        upstream.connect()
+        await upstream.called("tools/list")
+        await quiet()
+        upstream.log_in()
+        assert isinstance(await h.call("tools/call", name="a__login"), Complete)
+        assert upstream.count("tools/call") == 1

@@ -28,11 +28,11 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def guarded(
-    folder: Path, *, within: float = GUARD, **more: Any
+    folder: Path, *, within: float = GUARD, is_discovered_openly: bool = False, **more: Any
 ) -> AsyncIterator[tuple[Authorization, Gateway, Browser]]:
     """A server that wants OAuth behind a gateway that says no more than `oauth: {}`; and a person's browser."""
     with anyio.fail_after(within):
-        async with authorization() as server:
+        async with authorization(is_discovered_openly=is_discovered_openly) as server:
             settings: Json = configuration({"web": {"url": server.url, "oauth": {}}}) | more
             async with serving(folder, write(folder, settings)) as running, browser() as person:
                 yield server, running, person
@@ -71,6 +71,38 @@ async def test_a_client_that_opens_links_is_asked_and_its_call_runs_once(mode: s
     assert result.structured_content == {"value": "done"}
     assert server.served.count("tools/call") == 1
     assert answering.done == ["Logged in to web · mcproxy"]
+
+
+@pytest.mark.parametrize("tool", ["web__work", "web__login"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_r67_a_server_that_only_lists_after_a_login_is_logged_in_to_by_a_call(
+    mode: str, tool: str, tmp_path: Path
+) -> None:
+    async with guarded(tmp_path, is_discovered_openly=True) as (_server, running, person):
+        answering = Answering(person)
+        async with Client(f"{running.url}/mcp", mode=mode, elicitation_callback=answering) as client:
+            await until_listed(client, "web__login")
+            result = await client.call_tool(tool, {})
+            assert not result.is_error
+            if tool == "web__login":
+                assert "use its tools" in str(result.content)
+            else:
+                assert result.structured_content == {"value": "done"}
+            await until_listed(client, "web__work")
+    assert answering.done == ["Logged in to web · mcproxy"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_server_that_moves_to_another_issuer_is_logged_in_to_there(mode: str, tmp_path: Path) -> None:
+    async with authorization(prefix="other-") as other, guarded(tmp_path) as (server, running, person):
+        answering = Answering(person)
+        async with Client(f"{running.url}/mcp", mode=mode, elicitation_callback=answering) as client:
+            await client.call_tool("web__work", {})
+            server.named_issuer, server.valid = other.origin, other.valid
+            server.forget_refresh_tokens()
+            assert (await client.call_tool("web__work", {})).structured_content == {"value": "done"}
+    assert len(answering.asked) == 2
+    assert [form["grant_type"] for form in other.token_requests] == ["authorization_code"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -274,21 +274,31 @@ class ListFetcher(Component):
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)
 
     async def reach(self, space: Space, kind: Kind, call: Call) -> None:
-        """Makes one attempt to fetch an unknown list. Raises McpError where the upstream cannot be reached (R53)."""
-        link = self._catalogue.link(space, call.caller)
-        if self._catalogue.known.listing(link, kind) is not None:
+        """Makes one attempt to fetch an unknown list.
+
+        Raises McpError if the upstream cannot be reached (R53), and LoginRequired if it lists nothing without a login,
+        be it that it let the gateway connect (R67).
+        """
+        link, known = self._catalogue.link(space, call.caller), self._catalogue.known
+        if known.listing(link, kind) is not None:
             return
-        if not self._catalogue.known.is_up(link):
-            outcome = await self._ask(link, kind, {}, call.listener, call.caller)
-            if isinstance(outcome, Failed) and outcome.login is not None:
-                raise LoginRequired(outcome)
-            if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
-                raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
+        if not known.is_up(link) or known.awaits_login(link):
+            await self._demand(link, kind, call)
         timeouts = self._timeouts.get(space.upstream, space.spec.timeouts)
         await self.known(call.caller, kind, timeouts.list)
-        if self._catalogue.known.listing(link, kind) is None:
+        if known.listing(link, kind) is None:
+            if known.awaits_login(link):
+                await self._demand(link, kind, call)
             sentence = f"upstream {space.upstream!r}: its {kind.value} are not known; it does not list them"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+
+    async def _demand(self, link: LinkKey, kind: Kind, call: Call) -> None:
+        """Asks for a list to learn why there is none. Raises as `reach`. While a login is awaited nothing is sent."""
+        outcome = await self._ask(link, kind, {}, call.listener, call.caller)
+        if isinstance(outcome, Failed) and outcome.login is not None:
+            raise LoginRequired(outcome)
+        if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
+            raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
 
     # What follows runs in the task group of `run`.
 
