@@ -43,7 +43,16 @@ from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
 from mcproxy.gateway.pin_checks import PinChecks, VettedUpstream
-from mcproxy.gateway.pipeline import Traces, accounted, attributed, contained, limited, stack
+from mcproxy.gateway.pipeline import (
+    Traces,
+    accounted,
+    attributed,
+    contained,
+    judges_params,
+    limited,
+    stack,
+    unambiguous,
+)
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
@@ -502,6 +511,11 @@ class Gateway:
             ("core", Placed(Place.OBSERVE, "metrics and audit", accounting)),
             ("core", Placed(Place.ERRORS, "turns refusals and crashes into outcomes", contained)),
             ("limits", Placed(Place.ADMIT, "admits the call as far as access.limits have room", limiting)),
+            *(
+                [("core", Placed(Place.ADMIT, "refuses params that name a member twice", unambiguous))]
+                if judges_params(settings)
+                else []
+            ),
             ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
             (
                 "search",

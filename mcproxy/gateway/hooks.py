@@ -23,9 +23,11 @@ from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, Hoo
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.concurrency.retirement import Retirement
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
+from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -228,6 +230,8 @@ class CallHooks(Component):
         result = _result(call, outcome)
         if result is None or selected is None:
             return outcome
+        if any(hook.settings.mode == "enforce" for hook in selected.hooks):
+            await _check_unambiguous(result, selected)
         for hook in selected.hooks:
             verdict, body = await self._ask(hook, call, {**_told(hook, call, selected), _RESULT: result})
             if verdict == "deny":
@@ -266,6 +270,14 @@ class CallHooks(Component):
             sentence = "a check that every such call needs could not be made; try again later"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         return ("allow", {}) if decision == "failed" else (decision, body)
+
+
+async def _check_unambiguous(result: Raw, selected: _Selected) -> None:
+    """Raises McpError for a result with a repeated member, of which a hook and the client may read different values."""
+    if is_distinct(result) or (flaw := await in_turns(find_repeated(result))) is None:
+        return
+    sentence = f"upstream {selected.subject.upstream!r} sent a result that no hook can judge: it {flaw}"
+    raise McpError(INTERNAL_ERROR, sentence, reason=Reason.DENIED)
 
 
 def _is_allowed(call: Call, subject: CallSubject) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, assert_never
 
@@ -32,10 +32,13 @@ from mcproxy.call.calls import (
 )
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject, size_of
+from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, ErrorObject, size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Digest
+from mcproxy.settings import Settings
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
@@ -215,6 +218,42 @@ def _free(limits: Limits, grant: Admission, call: Call) -> None:
         limits.release(grant)
     else:
         keep(partial(limits.release, grant))
+
+
+def unambiguous(handler: Handler) -> Handler:
+    """Refuses params in which an object names a member twice: who judges them might read another value than the server.
+
+    Of a member that `params` themselves name twice, the edge read one, and only that is judged and sent.
+    """
+
+    def checking(call: Call) -> Awaitable[Outcome]:
+        if is_distinct(*call.params.values()):
+            return handler(call)
+        return _look_closely(handler, call)
+
+    return checking
+
+
+def judges_params(settings: Settings) -> bool:
+    """Whether anything but the servers may judge or record what is inside of calls' params."""
+    access = settings.access
+    rules = (rule for role in access.policy.roles.values() for rule in (*role.allow, *role.deny))
+    overrides = (each for spec in settings.upstreams for each in spec.tools.overrides.values())
+    is_recorded = access.audit.file is not None and access.audit.arguments != "none"
+    return (
+        bool(access.hooks)
+        or is_recorded
+        or access.policy.approves
+        or any(rule.arguments for rule in rules)
+        or any(override.arguments for override in overrides)
+    )
+
+
+async def _look_closely(handler: Handler, call: Call) -> Outcome:
+    for name, value in call.params.items():
+        if (flaw := await in_turns(find_repeated(value))) is not None:
+            raise McpError(INVALID_PARAMS, f'"{name[:MAX_ID]}" {flaw}: send each member once')
+    return await handler(call)
 
 
 def _too_much(exceeded: Exceeded) -> McpError:

@@ -344,4 +344,9 @@ def _shown(arguments: Raw, clean: Clean, hides: Callable[[str], bool]) -> object
     try:
         return show(msgspec.json.decode(arguments))
     except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        # A number that is too large stays the text that it is.
+        return show(json.loads(bytes(arguments), parse_int=str, parse_float=str))
+    except (ValueError, RecursionError):
         return None

@@ -11,6 +11,9 @@ import msgspec
 import structlog
 from msgspec import Raw
 
+from mcproxy.call.calls import Call
+from mcproxy.call.errors import McpError
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.protocol.headers import (
     InvalidAnnotation,
     MirroredParameter,
@@ -18,7 +21,16 @@ from mcproxy.protocol.headers import (
     mirrored_parameters,
     parameter_headers,
 )
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INVALID_PARAMS,
+    InvalidMessage,
+    Params,
+    parse_object,
+    parse_text,
+    raw,
+)
 from mcproxy.protocol.methods import Kind, Method, Subject
 
 log = structlog.get_logger()
@@ -39,13 +51,21 @@ class ParameterHeaders:
 
     def headers(self, row: Method, params: Params) -> dict[str, str]:
         """The headers for the parameters of a request."""
-        if not self.tools:
-            return {}
-        if row.subject is not Subject.TOOL or row.subject_key is None:
-            return {}
-        name = parse_text(params.get(row.subject_key, b""))
-        parameters = self.tools.get(name or "", ())
+        parameters = self._of(row, params)
         return parameter_headers(parameters, params.get("arguments")) if parameters else {}
+
+    async def check(self, call: Call) -> None:
+        """Raises McpError for arguments with headers in which a member comes twice: headers would name one of both."""
+        arguments = call.params.get("arguments")
+        if arguments is None or not self._of(call.row, call.params) or is_distinct(arguments):
+            return
+        if (flaw := await in_turns(find_repeated(arguments))) is not None:
+            raise McpError(INVALID_PARAMS, f'"arguments" {flaw}: send each member once')
+
+    def _of(self, row: Method, params: Params) -> tuple[MirroredParameter, ...]:
+        if not self.tools or row.subject is not Subject.TOOL or row.subject_key is None:
+            return ()
+        return self.tools.get(parse_text(params.get(row.subject_key, b"")) or "", ())
 
     def note(self, page: Params) -> Params:
         """A page of tools without those whose annotations are invalid, which clients MUST exclude."""

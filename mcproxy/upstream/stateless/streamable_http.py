@@ -206,11 +206,14 @@ class _Stateless:
         return await self.conversation.wait_closed()
 
     async def __call__(self, call: Call) -> Outcome:
+        if self._mirrored.tools:
+            await self._mirrored.check(call)
         outcome = await self.conversation(call)
         if call.row.lists is _TOOLS and isinstance(outcome, Complete):
             return replace(outcome, result=self._mirrored.note(outcome.result))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
         if type(outcome) is Failed and _lacks_headers(call, outcome) and await self._learn_headers(call):
+            await self._mirrored.check(call)
             return await self.conversation(call)
         return outcome
 

@@ -205,10 +205,9 @@ async def test_r82_a_server_whose_tools_cannot_be_compared_gets_no_approved_call
         assert h["up"].count("tools/call") == 0
 
 
-async def test_r82_of_an_argument_that_comes_twice_the_one_is_sent_that_was_shown(access: Json) -> None:
+async def test_r82_of_an_argument_that_comes_twice_none_is_shown_or_sent(access: Json) -> None:
     async with gateway(access) as h:
-        async with waiting(h, Raw(b'{"path": "/", "path": "/tmp/a"}')) as outcomes:
-            pass
-        assert isinstance(outcomes[0], Complete)
-        (call,) = (call for call in h["up"].calls if call.method == "tools/call")
-        assert bytes(call.params["arguments"]) == b'{"path":"/tmp/a"}'
+        refusal = error(await h.call("tools/call", name="up__rm", arguments=Raw(b'{"path": "/", "path": "/tmp/a"}')))
+        assert refusal.message == "\"arguments\" names the member 'path' twice: send each member once"
+        assert h.gateway.approvals.waiting() == []
+        assert h["up"].count("tools/call") == 0

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import Raw
 
+from mcproxy.call.calls import Call
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.protocol.methods import METHODS
 from mcproxy.upstream.stateless.parameter_headers import MAX_TOOLS, ParameterHeaders, next_page
+from tests.fakes.upstream import FakeClient
 from tests.upstream.support import decoded
 
 
@@ -48,6 +54,21 @@ def test_a_tool_with_an_invalid_annotation_is_left_out_and_the_rest_is_kept() ->
         "nextCursor": "2",
         "_meta": {},
     }
+
+
+@pytest.mark.anyio
+async def test_r89_arguments_with_headers_name_no_member_twice() -> None:
+    mirrored = ParameterHeaders("u")
+    mirrored.note(first_level({"tools": [tool("query", region="Region"), tool("plain")]}))
+
+    def calling(name: str, arguments: bytes) -> Call:
+        params = {"name": raw(name), "arguments": Raw(arguments)}
+        return Call(METHODS["tools/call"], params, Caller(ANONYMOUS, LATEST), FakeClient())
+
+    with pytest.raises(McpError, match="names the member 'region' twice"):
+        await mirrored.check(calling("query", b'{"region":"eu","r\\u0065gion":"us"}'))
+    await mirrored.check(calling("query", b'{"region":"eu","a":{"region":"us"}}'))
+    await mirrored.check(calling("plain", b'{"region":"eu","region":"us"}'))  # it has no headers
 
 
 def test_what_is_no_list_of_tools_passes() -> None:
