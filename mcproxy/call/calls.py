@@ -93,7 +93,7 @@ class Notes(msgspec.Struct, eq=False):
     subject: CallSubject | None = None
     """Its subject, once found in its caller's view."""
     via: str | None = None
-    """The gateway's own tool through which it was made (`gateway.search.indirect_calls`)."""
+    """The gateway's own tool through which it was made (`features.search.indirect_calls`)."""
     approval: str | None = None
     """As in `InputRequired`, from the previous round."""
     approved: bool = False

@@ -11,5 +11,6 @@ from typing import Final
 from mcproxy.gateway.feature import Listed
 
 FEATURES: Final = (
+    Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
     Listed("results", "results.limiting:ResultLimits", lambda s: any(spec.limits_results for spec in s.upstreams)),
 )

@@ -27,6 +27,7 @@ from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import TaskIds
+from mcproxy.protocol.methods import Subject
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings.section import Section
@@ -149,6 +150,10 @@ class Feature:
 
     def answers(self) -> Mapping[str, Handler]:
         """The methods that it answers itself, by name."""
+        return {}
+
+    def entries(self) -> Mapping[Subject, Handler]:
+        """Answers about entries that the gateway itself adds to lists, by what they are."""
         return {}
 
     def withholds(self, caller: Caller, upstream: str, tool: str, result: Raw) -> bool:

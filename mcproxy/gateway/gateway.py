@@ -57,9 +57,6 @@ from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.routing import Router
-from mcproxy.gateway.search.answers import ToolSearch
-from mcproxy.gateway.search.embeddings import ToolEmbeddings
-from mcproxy.gateway.search.indirect_calls import IndirectCalls
 from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
 from mcproxy.gateway.tasks.places import TaskPlaces
@@ -86,7 +83,6 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import changed_sections
-from mcproxy.settings.endpoints import key_of
 from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.logs import masking
 from mcproxy.telemetry.metrics import Metrics
@@ -153,10 +149,9 @@ class Gateway:
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
         self.prepare: Final = self._log_levels.prepare
         """Sends over a new link what must precede all calls over it."""
-        self._embeddings = ToolEmbeddings(settings, metrics, sleep, now)
-        self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, self._embeddings, now)
-        own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}
-        self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
+        self._own: dict[Subject, Handler] = {}
+        """Answers about entries that the gateway adds itself; the same mapping object after each reload."""
+        self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, self._own)
         self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
         self._task_states = TaskStates(catalogue, task_ids, self._withholds)
         self._task_places = TaskPlaces(catalogue, self._upstreams, timeouts, sleep, now)
@@ -227,8 +222,6 @@ class Gateway:
             self.approvals,
             self._hooks,
             self._pin_checks,
-            self._search,
-            self._embeddings,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
         self._hearers: Final = {
@@ -457,6 +450,7 @@ class Gateway:
     def _provision(self, settings: Settings) -> None:
         """Makes the features that `settings` ask for, which adopt what must survive, and retires those before them."""
         before, core = self._features, replace(self._core, settings=settings)
+        held = [resource for feature in before.values() for resource in feature.resources()]
         self._features = {}
         for listed in self._listed:
             if listed.when(settings):
@@ -468,9 +462,12 @@ class Gateway:
         self._runs.clear()
         for feature in self._features.values():
             self._start(feature)
-        held = {id(resource) for resource in self._resources()}
-        replaced = (resource for feature in before.values() for resource in feature.resources())
-        self._retirement.take(resource for resource in replaced if id(resource) not in held)
+        still_held = {id(resource) for resource in self._resources()}
+        self._retirement.take(resource for resource in held if id(resource) not in still_held)
+        self._own.clear()
+        self._own[Subject.RESOURCE] = self._read_own
+        for feature in self._features.values():
+            self._own.update(feature.entries())
 
     def _start(self, feature: Feature) -> None:
         """Runs a feature in a scope of its own, if the gateway runs."""
@@ -489,8 +486,6 @@ class Gateway:
 
     def _stages(self, settings: Settings) -> list[tuple[str, Placed]]:
         """The stages on the client's side, outermost first, each with the feature that it is of."""
-        searched = [key_of(name) for name, endpoint in settings.endpoints.items() if endpoint.discovery == "search"]
-        indirect = IndirectCalls(searched, self._catalogue, self._resolver, self._search.note_called)
         label, metrics = self._resolver.label, self._metrics
         audited = self._unrestricted_subject_of.judged
         accounting = accounted(metrics, label, self.audit, audited, self._sealer.digest)
@@ -499,10 +494,6 @@ class Gateway:
             *(("process", placed) for placed in self._further),
             ("core", Placed(Place.LINKS, "keeps the caller's own links while the call lasts", self._leased)),
             ("core", Placed(Place.LINKS, "makes the caller's view in bounded steps", self._viewed)),
-            (
-                "search",
-                Placed(Place.REWRITE, "turns call_read and the like into calls of tools", indirect.unwrapped),
-            ),
         ]
         if self._traces is not None:
             stages.append(("tracing", Placed(Place.OBSERVE, "records a server span", self._traces.served(label))))
@@ -517,13 +508,9 @@ class Gateway:
                 else []
             ),
             ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
-            (
-                "search",
-                Placed(Place.CHECK, "refuses a tool of another effect than expected", indirect.checked),
-            ),
+            *((name, placed) for name, feature in self._features.items() for placed in feature.stages()),
             ("hooks", Placed(Place.CHECK, "asks hooks before the call", self._hooks.before)),
             ("approvals", Placed(Place.APPROVE, "waits until a person approved", self.approvals.approved)),
-            *((name, placed) for name, feature in self._features.items() for placed in feature.stages()),
             ("hooks", Placed(Place.JUDGE, "asks hooks about the outcome", self._hooks.after)),
         ]
         return sorted(stages, key=lambda stage: stage[1].place)

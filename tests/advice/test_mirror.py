@@ -100,8 +100,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "gateway/listings/list_reports",
         "gateway/listings/state",
     ),
-    "gateway/search/test_answers.py": ("gateway/search/answer_texts",),
-    "gateway/search/test_embedding_service.py": ("settings/embeddings",),
+    "features/search/test_answers.py": ("features/search/answer_texts",),
+    "features/search/test_embedding_service.py": ("settings/embeddings",),
     "gateway/subscriptions/test_resources.py": (
         "gateway/listings/keys",
         "gateway/subscriptions/updates",

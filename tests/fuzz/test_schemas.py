@@ -22,7 +22,7 @@ from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.turns import at_once
 from mcproxy.features.results.structured import shortened_arrays
-from mcproxy.gateway.search.indexes import searched_text
+from mcproxy.features.search.indexes import searched_text
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.headers import InvalidAnnotation, mirrored_parameters
 from mcproxy.protocol.jsonrpc import first_level, raw

@@ -1,6 +1,6 @@
 """Definitions of the gateway's own five tools, which replace all others at an endpoint with `discovery: search`.
 
-Three of them call other tools, each those of one effect. `gateway.search` answers them.
+Three of them call other tools, each those of one effect. `features.search` answers them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.gateway.search.embedding_service import EmbeddingFailed, EmbeddingService
+from mcproxy.features.search.embedding_service import EmbeddingFailed, EmbeddingService
 from mcproxy.settings.embeddings import EmbeddingSettings
 from tests.fakes.embeddings import Respond, fake_embeddings, vector
 

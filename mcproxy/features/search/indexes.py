@@ -18,7 +18,7 @@ from mcproxy.catalog.search.search_view import found_by_search
 from mcproxy.catalog.search.signatures import summary
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.concurrency.turns import in_turns
-from mcproxy.gateway.search.found_lines import FoundLines
+from mcproxy.features.search.found_lines import FoundLines
 
 MAX_TOOLS: Final = 20_000
 """Tools in all kept indexes together; the least recently used index goes first."""

@@ -19,7 +19,7 @@ from mcproxy.settings.embeddings import EmbeddingSettings
 if TYPE_CHECKING:
     import aiohttp
 
-    from mcproxy.gateway.search.vectors import Matrix
+    from mcproxy.features.search.vectors import Matrix
 
 _BYTES_OF_NUMBER: Final = 32
 """The most bytes of one number in an answer, with the punctuation around it."""
@@ -49,7 +49,7 @@ class EmbeddingService:
     def __init__(self, settings: EmbeddingSettings) -> None:
         self.settings: Final = settings
         self._http = HttpSession(self._session)
-        from mcproxy.gateway.search.vectors import unit_vectors
+        from mcproxy.features.search.vectors import unit_vectors
 
         self._unit_vectors = unit_vectors
 
@@ -64,6 +64,10 @@ class EmbeddingService:
             raise EmbeddingFailed(f"no answer in {seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise EmbeddingFailed(f"{type(error).__name__}: {error}") from error
+
+    async def retire(self) -> None:
+        """As `aclose`: a request under way fails, and its search goes by words."""
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Closes the connections; a later request opens new ones."""

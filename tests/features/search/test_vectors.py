@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mcproxy.gateway.search.vectors import nearest, stacked, unit_vectors
+from mcproxy.features.search.vectors import nearest, stacked, unit_vectors
 
 
 def test_vectors_are_made_as_long_as_one() -> None:

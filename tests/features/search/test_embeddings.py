@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.search.ranking import ToolText
-from mcproxy.gateway.search.embeddings import MAX_TEXT, embedded_text, fused
+from mcproxy.features.search.embeddings import MAX_TEXT, embedded_text, fused
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings

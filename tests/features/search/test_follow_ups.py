@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcproxy.call.identity import Caller, Principal
-from mcproxy.gateway.search.follow_ups import MAX_CALLERS, PATIENCE, FollowUps
+from mcproxy.features.search.follow_ups import MAX_CALLERS, PATIENCE, FollowUps
 from mcproxy.protocol.eras import LATEST
 from tests.fakes.reading import Clock
 

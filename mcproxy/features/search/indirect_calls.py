@@ -18,9 +18,9 @@ from mcproxy.catalog.argument_flaws import flaws
 from mcproxy.catalog.search.own_tools import CALLER_SCHEMA, CALLERS, SCHEMAS, effect_of
 from mcproxy.catalog.search.search_view import is_for_models
 from mcproxy.catalog.views.view import Shown
+from mcproxy.features.search.answer_texts import told, wrong
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, unknown_tool
-from mcproxy.gateway.search.answer_texts import told, wrong
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, InvalidObject, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Subject
 

@@ -17,14 +17,13 @@ from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
 from mcproxy.catalog.search.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS
 from mcproxy.concurrency.clock import Clock
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.features.search.answer_texts import definitions_answer, told, wrong
+from mcproxy.features.search.embeddings import ToolEmbeddings
+from mcproxy.features.search.follow_ups import FollowUps
+from mcproxy.features.search.found_lines import fitting
+from mcproxy.features.search.indexes import SearchableView, SearchIndexes
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.search.answer_texts import definitions_answer, told, wrong
-from mcproxy.gateway.search.embeddings import ToolEmbeddings
-from mcproxy.gateway.search.follow_ups import FollowUps
-from mcproxy.gateway.search.found_lines import fitting
-from mcproxy.gateway.search.indexes import SearchableView, SearchIndexes
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     METHOD_NOT_FOUND,
@@ -63,10 +62,8 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
 _find_arguments = msgspec.json.Decoder(_Asked)
 
 
-class ToolSearch(Component):
+class ToolSearch:
     """`answer` is the handler of the gateway's own tools, by their names in `own_tools`."""
-
-    goes_by = frozenset({"proxy"})
 
     def __init__(
         self,
@@ -90,9 +87,11 @@ class ToolSearch(Component):
         self._latest: tuple[SearchableView, float] | None = None
         """The view that was searched last, and the time until which its lists count as fresh."""
 
-    def reconfigure(self, change: Reconfiguration) -> None:
-        self._list_wait = change.settings.proxy.list_wait
-        self._latest = None
+    def adopt(self, previous: ToolSearch) -> None:
+        """Takes over the indexes, and what each caller searched for last."""
+        self._indexes = previous._indexes
+        self._follow_ups = previous._follow_ups
+        self._embeddings = previous._embeddings
 
     def note_called(self, call: Call, tool: str) -> None:
         """Counts a search as followed by a call, at the first call of a tool that it found."""

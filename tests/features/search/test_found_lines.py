@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mcproxy.catalog.views.view import Shown
-from mcproxy.gateway.search.found_lines import FoundLines, fitting
+from mcproxy.features.search.found_lines import FoundLines, fitting
 from mcproxy.protocol.jsonrpc import raw
 
 

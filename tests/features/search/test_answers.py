@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Complete, Outcome
 from mcproxy.call.identity import Principal
-from mcproxy.gateway.search.answer_texts import MAX_TEXT
+from mcproxy.features.search.answer_texts import MAX_TEXT
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
 from mcproxy.protocol.methods import Kind

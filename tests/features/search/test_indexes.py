@@ -8,7 +8,7 @@ import pytest
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.search.ranking import STEP, ToolIndex, ToolText, terms_of
 from mcproxy.catalog.views.view import Shown, View
-from mcproxy.gateway.search.indexes import SLICE, SearchableView, SearchIndexes, searched_text
+from mcproxy.features.search.indexes import SLICE, SearchableView, SearchIndexes, searched_text
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import tool

@@ -20,15 +20,14 @@ import structlog
 from mcproxy.catalog.search.ranking import ToolText
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.wakeup import Wakeup
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.features.search.embedding_service import EmbeddingFailed, EmbeddingService
+from mcproxy.features.search.indexes import MAX_TOOLS, SearchableView, searched_text
 from mcproxy.gateway.listings.internal_calls import retry_delay
-from mcproxy.gateway.search.embedding_service import EmbeddingFailed, EmbeddingService
-from mcproxy.gateway.search.indexes import MAX_TOOLS, SearchableView, searched_text
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from mcproxy.gateway.search.vectors import Matrix
+    from mcproxy.features.search.vectors import Matrix
 
 log = structlog.get_logger()
 
@@ -64,18 +63,14 @@ class _ViewVectors(NamedTuple):
     """None until every tool has a vector."""
 
 
-class ToolEmbeddings(Component):
+class ToolEmbeddings:
     """The vectors of all searched tools, and rankings by them. `run` fetches missing vectors."""
-
-    goes_by = frozenset({"proxy"})
 
     def __init__(self, settings: Settings, metrics: Metrics, sleep: Sleep = anyio.sleep, now: Clock = time.monotonic):
         self._metrics = metrics
         self._sleep = sleep
         self._now = now
         self._service: EmbeddingService | None = None
-        self._replaced: list[EmbeddingService] = []
-        """Replaced services whose connections have yet to be closed."""
         self._vectors: OrderedDict[bytes, Matrix] = OrderedDict()
         """Vectors by the digest of their text, least recently used first."""
         self._missing: dict[bytes, str] = {}
@@ -86,34 +81,26 @@ class ToolEmbeddings(Component):
         self._failures = 0
         self._retry_at = 0.0
         self._wakeup = Wakeup()
-        self._use(settings)
+        self.use(settings)
 
     @property
     def on(self) -> bool:
         """Whether a service is configured."""
         return self._service is not None
 
-    def reconfigure(self, change: Reconfiguration) -> None:
-        self._use(change.settings)
+    def services(self) -> list[EmbeddingService]:
+        """The service whose connections are open, if one is configured."""
+        return [] if self._service is None else [self._service]
 
     async def run(self) -> None:
         """Fetches the missing vectors of searched views, until cancelled."""
-        try:
-            while True:
-                for service in self._replaced:
-                    await service.aclose()
-                self._replaced.clear()
-                if self._service is None or not self._missing:
-                    await self._wakeup.wait()
-                elif (wait := self._retry_at - self._now()) > 0:
-                    await self._sleep(min(wait, LONGEST_SLEEP))
-                else:
-                    await self._make(self._service)
-        finally:
-            with anyio.CancelScope(shield=True):
-                for last in (*self._replaced, self._service):
-                    if last is not None:
-                        await last.aclose()
+        while True:
+            if self._service is None or not self._missing:
+                await self._wakeup.wait()
+            elif (wait := self._retry_at - self._now()) > 0:
+                await self._sleep(min(wait, LONGEST_SLEEP))
+            else:
+                await self._make(self._service)
 
     async def ranked(self, view: SearchableView, query: str, limit: int) -> list[int]:
         """The indexes of the best `limit` tools of a view, by words and, where vectors are available, by meaning."""
@@ -143,7 +130,7 @@ class ToolEmbeddings(Component):
         finally:
             self._asking -= 1
         self._note_success()
-        from mcproxy.gateway.search.vectors import nearest
+        from mcproxy.features.search.vectors import nearest
 
         return nearest(matrix, vector, DEPTH)
 
@@ -155,7 +142,7 @@ class ToolEmbeddings(Component):
                 view, tuple(_digest(embedded_text(searched_text(shown))) for shown in view.tools), None
             )
         if known.matrix is None and known.digests and not self._want(known):
-            from mcproxy.gateway.search.vectors import stacked
+            from mcproxy.features.search.vectors import stacked
 
             known = known._replace(matrix=stacked([self._vectors[digest] for digest in known.digests]))
         self._views[id(view.view)] = known
@@ -215,15 +202,16 @@ class ToolEmbeddings(Component):
             self._forget()
             raise EmbeddingFailed(f"its vectors have {dimensions} numbers, and had {before}")
 
-    def _use(self, settings: Settings) -> None:
+    def use(self, settings: Settings) -> None:
+        """Puts other settings in force; keeps the vectors if service and model are the same."""
         before, chosen = self._service, settings.proxy.embeddings
         if (None if before is None else before.settings) == chosen:
             return
         self._service = None if chosen is None else EmbeddingService(chosen)
-        if before is not None:
-            self._replaced.append(before)
-            if chosen is None or (chosen.url, chosen.model) != (before.settings.url, before.settings.model):
-                self._forget()
+        if before is not None and (
+            chosen is None or (chosen.url, chosen.model) != (before.settings.url, before.settings.model)
+        ):
+            self._forget()
         self._failures, self._retry_at = 0, 0.0
         self._wakeup.notify_all()
 
