@@ -111,6 +111,30 @@ class ForwardedCredentials:
     """The token by which the caller authenticated, if any upstream exchanges such tokens. It is not part of `key`."""
 
 
+class Rights(msgspec.Struct, frozen=True):
+    """The rights by which something was made for a caller, so that a lesser request of the same name does not get it.
+
+    Holds no secret.
+    """
+
+    principal: Principal
+    authority: str
+    """As `Caller.authority`."""
+    credentials: str
+    """The key of its forwarded credentials; empty if it forwards none."""
+
+    def cover(self, other: Rights) -> bool:
+        """Whether these are at least the rights of `other`, of the same principal, and the same to every upstream."""
+        one, two = self.principal, other.principal
+        return (
+            one.name == two.name
+            and one.roles >= two.roles
+            and one.scopes >= two.scopes
+            and one.attributes == two.attributes
+            and (self.authority, self.credentials) == (other.authority, other.credentials)
+        )
+
+
 class Caller(msgspec.Struct, frozen=True):
     """A client's own description: in each request (stateless) or in its handshake."""
 
@@ -145,14 +169,11 @@ class Caller(msgspec.Struct, frozen=True):
         token = self.credentials.inbound_token
         return (*own, self.credentials.key) if token is None else (*own, self.credentials.key, token.authority)
 
-    def covers(self, other: Caller) -> bool:
-        """Whether this caller may be given what was made for `other`, a caller of the same name at the same endpoint.
-
-        It needs at least the roles and scopes of `other`, and must be the same to every upstream.
-        """
-        one, two = self.principal, other.principal
-        has_rights = one.roles >= two.roles and one.scopes >= two.scopes and one.attributes == two.attributes
-        return has_rights and (self.credentials is other.credentials or _same(self, other))
+    @property
+    def rights(self) -> Rights:
+        """The rights of its request."""
+        own = self.credentials
+        return Rights(self.principal, self.authority, own.key if own is not None and own.headers else "")
 
 
 LinkOwner = str | None
@@ -161,12 +182,6 @@ authority (`InboundToken`).
 
 None for a link that all callers share.
 """
-
-
-def _same(one: Caller, other: Caller) -> bool:
-    """Whether two callers forward the same credentials, and have tokens that grant the same."""
-    brought = [None if each.credentials is None else each.credentials.headers for each in (one, other)]
-    return one.authority == other.authority and (brought[0] or {}) == (brought[1] or {})
 
 
 def owner(spec: Spec, caller: Caller) -> LinkOwner:

@@ -38,7 +38,7 @@ from mcproxy.catalog.uris import canonical
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.catalog.views.view import View
 from mcproxy.features.results.abridging import Abridgement
-from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.kept import KeptResults, Origin
 from mcproxy.features.results.structured import shortened_arrays
 from mcproxy.login.visits import Visits
 from mcproxy.protocol.eras import LATEST
@@ -225,7 +225,7 @@ def test_r78_blocks_take_no_longer_to_cut_than_they_are_long(kind: str, part: in
     def cut(content: Raw) -> None:
         limit = len(content) // part
         kept = KeptResults(KeptResultLimits(), Sealer(b"secret"), lambda: 0.0)
-        for _ in Abridgement(kept, Caller(ANONYMOUS, LATEST), limit).of({"content": content}, None):
+        for _ in Abridgement(kept, Origin(Caller(ANONYMOUS, LATEST)), limit).of({"content": content}, None):
             pass
 
     assert grows_gently(cut, raw(BLOCKS[kind](150_000)), raw(BLOCKS[kind](1_200_000)))
@@ -235,7 +235,7 @@ def test_r78_keeping_a_whole_takes_no_longer_where_many_are_kept() -> None:
     def keep(number: int) -> None:
         kept = KeptResults(KeptResultLimits(max_bytes_per_principal=number * 800), Sealer(b"secret"), lambda: 0.0)
         for _ in range(number):
-            kept.keep(Caller(ANONYMOUS, LATEST), b"a" * 1000, "text/plain")
+            kept.keep(Origin(Caller(ANONYMOUS, LATEST)), b"a" * 1000, "text/plain")
 
     assert grows_gently(keep, 1000, 8000)
 

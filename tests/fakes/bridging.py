@@ -190,13 +190,14 @@ class World:
         arguments: object = None,
         version: str = LATEST,
         principal: str = "ada",
+        roles: frozenset[str] = frozenset({"dev"}),
         endpoint: str = AGGREGATE,
         capabilities: Mapping[str, object] = ALL,
         client: Client | None = None,
         **params: object,
     ) -> Outcome:
         declared = _raw_members(capabilities)
-        caller = Caller(CallPrincipal(principal), version, declared, endpoint=endpoint)
+        caller = Caller(CallPrincipal(principal, roles), version, declared, endpoint=endpoint)
         members = _raw_members({"name": name, "arguments": {} if arguments is None else arguments, **params})
         with anyio.fail_after(GUARD):
             return await self.handler(Call(row_of(method), members, caller, client or FakeClient()))

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mcproxy.call.identity import Principal
+from mcproxy.call.identity import Principal, Rights
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
 from mcproxy.settings import LimitSettings
@@ -118,6 +118,13 @@ class Replay:
         self._size -= len(self._kept.pop(0))
         self._count()
 
+    def drop(self, stream: str) -> None:
+        """Drops the events of one stream."""
+        of_stream = _beginning(stream)
+        self._kept = [frame for frame in self._kept if not frame.startswith(of_stream)]
+        self._size = sum(map(len, self._kept))
+        self._count()
+
     def close(self) -> None:
         """Keeps nothing from now on: the session has ended."""
         self._is_closed = True
@@ -154,10 +161,12 @@ def _place(frame: bytes) -> tuple[str, int]:
 class ReplayStream:
     """One event stream. `name` is unique in the session's whole life."""
 
-    __slots__ = ("_beginning", "_number", "_replay", "_send_buffer", "finished", "name")
+    __slots__ = ("_beginning", "_number", "_replay", "_send_buffer", "finished", "name", "rights")
 
-    def __init__(self, name: str, replay: Replay) -> None:
+    def __init__(self, name: str, replay: Replay, rights: Rights | None = None) -> None:
         self.name = name
+        self.rights = rights
+        """The rights of the request that it answers; None if it answers none."""
         self.finished = False
         self._replay = replay
         self._beginning = _beginning(name)
@@ -225,18 +234,25 @@ class ReplayStreams:
         self._answering: dict[str, ReplayStream] = {}
         self._check_at = FEW
 
-    def open(self) -> ReplayStream:
-        """A stream for the answer to one POST."""
+    def open(self, rights: Rights) -> ReplayStream:
+        """A stream for the answer to one POST with these rights."""
         if len(self._answering) >= self._check_at:
             self._forget_finished()
             # Not each time: this looks through every kept event.
             self._check_at = 2 * len(self._answering) + FEW
-        stream = ReplayStream(_ANSWERING + self._new_name(), self._replay)
+        stream = ReplayStream(_ANSWERING + self._new_name(), self._replay, rights)
         self._answering[stream.name] = stream
         return stream
 
-    def resume(self, last_event_id: str) -> tuple[ReplayStream, int | None]:
-        """The stream of that event, and the event's number on it. Raises UnknownEvent."""
+    def forget_listening(self) -> None:
+        """Lets nothing be sent again that was sent on the listening stream so far. Its connection stays."""
+        self._replay.drop(self.listening.name)
+
+    def resume(self, last_event_id: str, rights: Rights) -> tuple[ReplayStream, int | None]:
+        """The stream of that event, and the event's number on it, for a request with these rights.
+
+        Raises UnknownEvent.
+        """
         name, _, number = last_event_id.rpartition("-")
         if not (number.isascii() and number.isdigit() and len(number) < 10):
             raise UnknownEvent(last_event_id)
@@ -246,7 +262,9 @@ class ReplayStreams:
             # An event from before the gateway restarted: missed events are lost, new ones are sent.
             return self.listening, None
         stream = self._answering.get(name)
-        if stream is None or (stream.finished and not self._replay.after(name, int(number))):
+        if stream is None or stream.rights is None or not rights.cover(stream.rights):
+            raise UnknownEvent(last_event_id)
+        if stream.finished and not self._replay.after(name, int(number)):
             raise UnknownEvent(last_event_id)
         return stream, int(number)
 

@@ -175,11 +175,18 @@ class Session:
     def authenticated_as(self, principal: Principal) -> None:
         """Takes the roles and scopes of the latest request of the same principal."""
         if principal != self.caller.principal:
-            self.caller = replace(self.caller, principal=principal)
+            self._become(replace(self.caller, principal=principal))
 
     def use_credentials(self, credentials: ForwardedCredentials | None) -> None:
         """Uses these credentials at upstreams from the next call on."""
-        self.caller = replace(self.caller, credentials=credentials)
+        self._become(replace(self.caller, credentials=credentials))
+
+    def _become(self, caller: Caller) -> None:
+        """Goes by the rights of the latest request. One with fewer is not told what waits for those before it."""
+        if not caller.rights.cover(self.caller.rights):
+            self.streams.forget_listening()
+            self.changes.keep_lists_only()
+        self.caller = caller
 
     def set_log_level(self, level: str) -> None:
         self.caller = replace(self.caller, log_level=level)

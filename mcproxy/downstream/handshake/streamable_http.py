@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.handshake.batches import (
     check_batch,
@@ -186,8 +187,11 @@ class HandshakePost(msgspec.Struct, eq=False):
     settled: bool = False
     """Whether no stream can begin any more: the form is chosen, or the client gone."""
     finished: asyncio.Event | None = None
+    caller: Caller | None = None
+    """The caller as of this request, by whose rights its stream is resumed."""
 
     def begin(self) -> None:
+        self.caller = self.session.caller
         if self.accepted.events and not self.accepted.json:
             self._begin_stream()
         elif self.accepted.events:
@@ -238,7 +242,7 @@ class HandshakePost(msgspec.Struct, eq=False):
         return json(encode_batch(self.answers) if self.batch is not None else encode_whole(self.answers[0]))
 
     def _begin_stream(self) -> ReplayStream:
-        self.stream = stream = self.session.streams.open()
+        self.stream = stream = self.session.streams.open((self.caller or self.session.caller).rights)
         send_buffer = self.context.send_buffer()
         stream.attach(send_buffer, primed=polls(self.session.caller.version))
         for answer in self.answers:
@@ -298,6 +302,6 @@ def _resumed(session: Session, last_event_id: str | None) -> tuple[ReplayStream,
     if not last_event_id:
         return session.streams.listening, None
     try:
-        return session.streams.resume(last_event_id)
+        return session.streams.resume(last_event_id, session.caller.rights)
     except UnknownEvent as error:
         raise Refusal(400, INVALID_REQUEST, f"no event can be resumed after this {RESUME_HEADER}") from error

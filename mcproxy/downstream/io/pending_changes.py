@@ -64,6 +64,11 @@ class PendingChanges:
         if len(self._changes) > self._most:
             del self._changes[next(iter(self._changes))]
 
+    def keep_lists_only(self) -> None:
+        """Drops all changes that are about more than a whole list."""
+        self._changes = {key: change for key, change in self._changes.items() if isinstance(change, ListChanged)}
+        self._notices = None
+
     def take(self) -> list[Change]:
         """Removes and returns the next changes, at most BATCH."""
         if self._notices is None and len(self._changes) <= BATCH:

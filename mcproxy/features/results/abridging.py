@@ -12,9 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call.identity import Caller
 from mcproxy.concurrency.turns import Steps
-from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.kept import KeptResults, Origin
 from mcproxy.features.results.shortening import (
     MIN_TEXT,
     NOTE,
@@ -55,11 +54,11 @@ class SizeVerdict(Enum):
 
 
 class Abridgement:
-    """Cuts one result for one caller."""
+    """Cuts the result of one call."""
 
-    def __init__(self, kept: KeptResults, caller: Caller, limit: int) -> None:
+    def __init__(self, kept: KeptResults, origin: Origin, limit: int) -> None:
         self._kept = kept
-        self._caller = caller
+        self._origin = origin
         self._limit = limit
 
     def of(self, result: Params, schema: Raw | None) -> Steps[tuple[Params, SizeVerdict | None]]:
@@ -95,7 +94,7 @@ class Abridgement:
         cut: Raw | None = None
         of_structured = max(room // 2, room - sum(block.size for block in blocks) - NOTE)
         if len(structured) > of_structured:
-            if not self._kept.fits(len(result[STRUCTURED])):
+            if not self._kept.fits(len(result[STRUCTURED]) + self._origin.size):
                 return result, SizeVerdict.UNKEPT
             cut = yield from shortened_arrays(structured, schema, of_structured)
             if cut is None:
@@ -106,7 +105,8 @@ class Abridgement:
             return result, verdict
         wholes = [b"[%b]" % b",".join(block.value for block in blocks if block.is_cut)] if cuts.left_out else []
         wholes = wholes or [blocks[place].text or b"" for place in cuts.texts]
-        if not self._kept.fits(sum(map(len, wholes)) + (0 if cut is None else len(result[STRUCTURED]))):
+        parts = [*wholes, *([] if cut is None else [result[STRUCTURED]])]
+        if not self._kept.fits(sum(len(part) + self._origin.size for part in parts)):
             return result, SizeVerdict.UNKEPT
         yield
         changes: Params = {}
@@ -135,8 +135,8 @@ class Abridgement:
 
     def _keep(self, whole: bytes, mime_type: str) -> tuple[str, list[Raw]]:
         """Keeps a whole text or value; returns its URI, and blocks that link to it."""
-        uri = self._kept.keep(self._caller, whole, mime_type)
-        if self._caller.version in _WITHOUT_LINKS:
+        uri = self._kept.keep(self._origin, whole, mime_type)
+        if self._origin.caller.version in _WITHOUT_LINKS:
             return uri, []
         link = {"type": "resource_link", "uri": uri, "name": "whole result", "mimeType": mime_type, "size": len(whole)}
         return uri, [raw(link)]

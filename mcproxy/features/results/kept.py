@@ -1,7 +1,8 @@
 """Whole results whose callers were shown a part: resources of the gateway's own, read whole or in pieces.
 
-Bounded in bytes, expiring, and each sealed to the principal and the endpoint for which it was made. In memory alone:
-after a restart, or where room was needed, the tool has to be called again.
+Bounded in bytes, expiring, and each sealed to the principal and the endpoint for which it was made. Each read is judged
+by the rights that its caller has then. Only in memory: after a restart, or if room was needed, the tool has to be
+called again.
 """
 
 from __future__ import annotations
@@ -18,22 +19,51 @@ import msgspec
 from mcproxy import settings
 from mcproxy.call.calls import Call, Complete
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Caller
+from mcproxy.call.identity import Caller, Rights
 from mcproxy.catalog.uris import RESULT_SCHEME as SCHEME
 from mcproxy.features.results.shortening import boundary
 from mcproxy.protocol.eras import STATELESS_VERSIONS
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND, first_level, parse_text
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND, Params, first_level, parse_text, size_of
 from mcproxy.sealing import Sealer, Unsealable
 
 _URI: Final = re.compile(SCHEME + r":(?P<token>[\w.-]+)(?:/(?P<start>\d{1,15})-(?P<end>\d{1,15}))?/?", re.ASCII)
 _START: Final = f'"{SCHEME}:'.encode()
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """The call that a result is of, in its upstream's own names."""
+
+    caller: Caller
+    upstream: str = ""
+    tool: str = ""
+    arguments: Params | None = None
+    """What the upstream got, as far as a policy can judge it; None if that is not known, as of a task."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept of it with each result."""
+        return size_of(self.arguments) if self.arguments else 0
+
+
+class KeptOrigin(msgspec.Struct, frozen=True):
+    """What reads of a result are judged by."""
+
+    rights: Rights
+    upstream: str
+    tool: str
+    arguments: Params | None
+
+
+MayRead = Callable[[Caller, KeptOrigin], bool]
+"""Whether a caller may make such a call now."""
+
+
 class _KeptResult(msgspec.Struct, frozen=True):
     data: bytes
     mime_type: str
-    principal: str
+    origin: KeptOrigin
     expires: float
+    size: int
 
 
 class _OfPrincipal(msgspec.Struct):
@@ -66,18 +96,21 @@ class KeptResults:
         """Whether one caller may have that many bytes kept at once."""
         return size <= min(self._limits.max_bytes_per_principal, self._limits.max_bytes)
 
-    def keep(self, caller: Caller, data: bytes, mime_type: str) -> str:
-        """Keeps a result and returns its URI for `caller`. The caller's oldest results make room."""
+    def keep(self, origin: Origin, data: bytes, mime_type: str) -> str:
+        """Keeps a result and returns its URI for its caller. The caller's oldest results make room."""
+        caller = origin.caller
         name = caller.principal.name
-        while (own := self._of_principal.get(name)) and own.size + len(data) > self._limits.max_bytes_per_principal:
+        of_call = KeptOrigin(caller.rights, origin.upstream, origin.tool, origin.arguments)
+        kept = _KeptResult(data, mime_type, of_call, self._clock() + self._limits.lifetime, len(data) + origin.size)
+        while (own := self._of_principal.get(name)) and own.size + kept.size > self._limits.max_bytes_per_principal:
             self._drop(next(iter(own.ids)))
-        self._make_room(len(data))
+        self._make_room(kept.size)
         id = secrets.token_urlsafe(12)
-        self._kept[id] = _KeptResult(data, mime_type, name, self._clock() + self._limits.lifetime)
+        self._kept[id] = kept
         own = self._of_principal.setdefault(name, _OfPrincipal(OrderedDict()))
         own.ids[id] = None
-        own.size += len(data)
-        self.size += len(data)
+        own.size += kept.size
+        self.size += kept.size
         return f"{SCHEME}:{self._sealer.seal_here(_purpose(caller), id.encode())}"
 
     def names(self, call: Call) -> bool:
@@ -86,7 +119,7 @@ class KeptResults:
             return False
         return bytes(call.params.get(call.row.subject_key, b"")).startswith(_START)
 
-    def read(self, call: Call) -> Complete:
+    def read(self, call: Call, may_read: MayRead) -> Complete:
         """The result of `resources/read`. Raises McpError for a result that is not kept, or not for this caller."""
         assert call.row.subject_key is not None
         uri = parse_text(call.params[call.row.subject_key]) or ""
@@ -96,7 +129,7 @@ class KeptResults:
             sentence = f"Resource not found: a result's URI is {SCHEME}:ID, or {SCHEME}:ID/START-END for bytes of it"
             raise McpError(code, sentence, {"uri": uri})
         kept = self._opened(call.caller, found["token"])
-        if kept is None:
+        if kept is None or not call.caller.rights.cover(kept.origin.rights) or not may_read(call.caller, kept.origin):
             sentence = "Resource not found: this result is no longer kept, or is another caller's: call the tool again"
             raise McpError(code, sentence, {"uri": uri})
         data = kept.data
@@ -124,12 +157,13 @@ class KeptResults:
 
     def _drop(self, id: str) -> None:
         kept = self._kept.pop(id)
-        own = self._of_principal[kept.principal]
+        name = kept.origin.rights.principal.name
+        own = self._of_principal[name]
         del own.ids[id]
-        own.size -= len(kept.data)
+        own.size -= kept.size
         if not own.ids:
-            del self._of_principal[kept.principal]
-        self.size -= len(kept.data)
+            del self._of_principal[name]
+        self.size -= kept.size
 
 
 def _purpose(caller: Caller) -> str:

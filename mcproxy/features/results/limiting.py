@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Complete, Handler, Outcome
+from mcproxy.call.calls import Call, CallSubject, Complete, Handler, Outcome
 from mcproxy.call.identity import Caller
 from mcproxy.catalog.views.exposure import OUTPUT_SCHEMA
 from mcproxy.catalog.views.view import Shown
 from mcproxy.concurrency.turns import in_turns
 from mcproxy.features.results.abridging import Abridgement
-from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.kept import KeptOrigin, KeptResults, Origin
 from mcproxy.gateway.feature import Core, Feature, Place, Placed
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, object_or_empty, parse_object, raw, size_of
@@ -31,6 +31,10 @@ SIZE_HINT: Final = "anthropic/maxResultSizeChars"
 """The key in `_meta` of a tool or a result: the most characters that hosts which know it show whole."""
 MAX_HINT: Final = 500_000
 """The most characters that such hosts show, whatever the hint."""
+
+MAX_ARGUMENTS: Final = 8 * 1024
+"""Bytes of the values of a call's arguments that are kept with its result, to judge reads by."""
+_UNCLEAR: Final = Raw(b"[]")
 
 
 class ResultLimits(Feature):
@@ -65,7 +69,7 @@ class ResultLimits(Feature):
 
         async def limiting(call: Call) -> Outcome:
             if self._kept.names(call):
-                return self._kept.read(call)
+                return self._kept.read(call, self._may_read)
             outcome = await handler(call)
             if isinstance(outcome, Complete) and (call.row.may_fail or call.row.shape is Shape.TASK):
                 return await self._limited(call, outcome)
@@ -88,11 +92,26 @@ class ResultLimits(Feature):
         if over is None or tool is None:
             return result
         limit, entry = over
-        steps = Abridgement(self._kept, call.caller, limit).of(result, entry.get(OUTPUT_SCHEMA))
+        origin = Origin(call.caller, *tool, None if call.row.subject is Subject.TASK else _judgeable(call))
+        steps = Abridgement(self._kept, origin, limit).of(result, entry.get(OUTPUT_SCHEMA))
         shown, verdict = await in_turns(steps)
         if verdict is not None:
             self._metrics.large_results.labels(tool[0], verdict.value).inc()
         return shown
+
+    def _may_read(self, caller: Caller, origin: KeptOrigin) -> bool:
+        """Whether the policy and the settings let a caller make the call now that a result is of."""
+        layout = self._catalogue.layout(caller)
+        if not layout.shows(origin.upstream):
+            return False
+        space = layout.space(origin.upstream)
+        name = space.expose_name(origin.tool)
+        shown = None if name is None else self._catalogue.whole_view(caller).find(Kind.TOOLS, name)
+        entry = None if shown is None else shown.entry
+        if not space.shows(Kind.TOOLS, origin.tool, entry):
+            return False
+        subject = CallSubject(origin.upstream, Kind.TOOLS, origin.tool, entry)
+        return origin.arguments is None or self._catalogue.decision(caller, subject, origin.arguments).allowed
 
     def _over(self, caller: Caller, upstream: str, own: str, result: Params) -> tuple[int, Params] | None:
         """The limit in bytes that a result exceeds, and the entry of its tool; None if it exceeds none."""
@@ -129,6 +148,20 @@ class ResultLimits(Feature):
 def _limited(settings: Settings) -> dict[str, Spec]:
     """The upstreams that have a limit, by name."""
     return {spec.name: spec for spec in settings.upstreams if spec.enabled and spec.limits_results}
+
+
+def _judgeable(call: Call) -> Params:
+    """The arguments that the upstream got. In place of those beyond MAX_ARGUMENTS stands what no policy can judge."""
+    arguments, subject = object_or_empty(call.params.get("arguments", b"{}")), call.notes.subject
+    if subject is not None and subject.final is not None:
+        arguments = subject.final(arguments, call.caller.principal)
+    found: Params = {}
+    left = MAX_ARGUMENTS
+    for name, value in arguments.items():
+        fits = len(value) <= left
+        found[name] = value.copy() if fits else _UNCLEAR
+        left -= fits and len(value)
+    return found
 
 
 def _hint(said: Params) -> int:

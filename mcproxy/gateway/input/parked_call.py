@@ -22,6 +22,7 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import Rights
 from mcproxy.concurrency.bounded_queue import BoundedQueue
 from mcproxy.protocol.inputs import (
     INPUT_RESPONSES,
@@ -185,6 +186,11 @@ class ParkedCall:
         """Returns at the next transition. Only one task may wait."""
         self._changed = asyncio.Event()
         await self._changed.wait()
+
+    @property
+    def rights(self) -> Rights:
+        """The rights of the client's latest request."""
+        return self._request.caller.rights
 
     def end(self, outcome: Outcome) -> None:
         """Takes the outcome; a second one is ignored."""

@@ -112,6 +112,8 @@ class Parking:
         parked_call = self._calls.get(parked.id)
         if parked_call is None or parked_call.round != parked.round:
             raise state_refusal("was used before, or its call is over: each is good for one retry")
+        if not call.caller.rights.cover(parked_call.rights):
+            raise state_refusal("was given to a request with other rights: make the call again, without it")
         parked_call.resume(call)
         self._metrics.parked_ends.labels("answered").inc()
         del self._expiries[parked.id]

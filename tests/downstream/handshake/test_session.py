@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from mcproxy.call.identity import ANONYMOUS
+from mcproxy.call.clients import ListChanged, ResourceUpdated
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.handshake.conversation import call_or_answer
 from mcproxy.downstream.handshake.session import TRANSITIONS, Session, SessionEvent, SessionState
 from mcproxy.downstream.handshake.session_ids import Handshake
@@ -16,6 +17,7 @@ from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import ErrorResponse, Message, Request
+from mcproxy.protocol.methods import Kind
 from tests.fakes.gateway import FakeGateway, edge_of
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +84,24 @@ async def driven() -> AsyncIterator[Driven]:
         session.streams.listening.attach(stream)
         session.begin(1, call)
         yield Driven(context, session, call, stream)
+
+
+async def test_r39_a_lesser_request_is_told_nothing_that_was_for_a_better_one_before_it() -> None:
+    ann = Principal("ann", frozenset({"ops"}))
+    lists, update = ListChanged(Kind.TOOLS), ResourceUpdated("memo:secret")
+    async with edge_of(FakeGateway()) as context:
+        session = SessionStore(context).open("http", ann, "", Handshake("2025-11-25"))
+        session.signal(update)
+        session.send_changes()
+        for change in (lists, update):
+            session.signal(change)
+        session.authenticated_as(replace(ann, roles=frozenset({"ops", "dev"})))
+        assert len(session.changes) == 2
+        session.authenticated_as(replace(ann, roles=frozenset({"dev"})))
+        assert session.changes.take() == [lists]
+        stream = SendBuffer(context.proxy.limits)
+        session.streams.listening.attach(stream, after=0)
+        assert not stream.take()
 
 
 @pytest.mark.parametrize(("state", "event", "after"), EDGES, ids=lambda each: each.name)

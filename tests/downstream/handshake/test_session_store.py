@@ -221,7 +221,7 @@ async def test_r54_the_events_that_the_sessions_of_one_caller_keep_to_be_resumed
         sent = []
         for name in ("bob", "ann", "ann", "ann"):
             session = s.open(name)
-            stream = session.streams.open()
+            stream = session.streams.open(session.caller.rights)
             stream.put(b"x" * 100_000, droppable=False)
             sent.append((session, stream))
         kept = []

@@ -14,7 +14,7 @@ from mcproxy.call.calls import Call
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.concurrency.turns import at_once
 from mcproxy.features.results.abridging import MAX_BLOCKS, Abridgement, SizeVerdict
-from mcproxy.features.results.kept import KeptResults
+from mcproxy.features.results.kept import KeptResults, Origin
 from mcproxy.features.results.shortening import MIN_TEXT, NOTE
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw, size_of
@@ -34,10 +34,11 @@ class Rig:
         self.limit = limit
 
     def abridged(self, result: Mapping[str, object]) -> tuple[Params, SizeVerdict | None]:
-        return at_once(Abridgement(self.kept, CALLER, self.limit).of(first_level(result), None))
+        return at_once(Abridgement(self.kept, Origin(CALLER), self.limit).of(first_level(result), None))
 
     def read(self, uri: str) -> str:
-        contents: Any = decoded(self.kept.read(Call(row_of("resources/read"), {"uri": raw(uri)}, CALLER, FakeClient())))
+        call = Call(row_of("resources/read"), {"uri": raw(uri)}, CALLER, FakeClient())
+        contents: Any = decoded(self.kept.read(call, lambda caller, origin: True))
         return str(contents["contents"][0]["text"])
 
 
@@ -153,4 +154,4 @@ def test_what_is_shown_is_within_the_limit_but_for_what_is_never_cut(
 def test_r78_others_have_their_turn_while_blocks_are_read() -> None:
     result = first_level({"content": [text("x")] * MAX_BLOCKS})
     kept = Rig().kept
-    assert len(list(Abridgement(kept, CALLER, LIMIT).of(result, None))) >= 100
+    assert len(list(Abridgement(kept, Origin(CALLER), LIMIT).of(result, None))) >= 100

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import ANONYMOUS, Caller, Principal
-from mcproxy.features.results.kept import KeptResults
+from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, InboundToken, Principal
+from mcproxy.features.results.kept import KeptOrigin, KeptResults, Origin
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND, raw
 from mcproxy.protocol.methods import row_of
@@ -30,14 +30,18 @@ class Rig:
         self.kept = KeptResults(limits, Sealer(b"secret"), lambda: self.now)
 
     def keep(self, caller: Caller, size: int) -> str:
-        return self.kept.keep(caller, b"x" * size, "text/plain")
+        return self.kept.keep(Origin(caller), b"x" * size, "text/plain")
 
     def reads(self, caller: Caller, uri: str) -> bool:
         try:
-            self.kept.read(reading(caller, uri))
+            self.kept.read(reading(caller, uri), anybody)
         except McpError:
             return False
         return True
+
+
+def anybody(caller: Caller, origin: KeptOrigin) -> bool:
+    return True
 
 
 def reading(caller: Caller, uri: str) -> Call:
@@ -47,11 +51,11 @@ def reading(caller: Caller, uri: str) -> Call:
 def test_a_result_is_read_whole_or_in_pieces_by_its_caller() -> None:
     it = Rig()
     text = "häßlich".encode()
-    uri = it.kept.keep(ALICE, text, "text/plain")
+    uri = it.kept.keep(Origin(ALICE), text, "text/plain")
     assert it.kept.names(reading(ALICE, uri))
 
     def read(end: str) -> str:
-        contents = decoded(it.kept.read(reading(ALICE, uri + end)))["contents"]
+        contents = decoded(it.kept.read(reading(ALICE, uri + end), anybody))["contents"]
         assert isinstance(contents, list)
         assert contents[0]["uri"] == uri + end
         return str(contents[0]["text"])
@@ -73,6 +77,63 @@ def test_r81_nobody_else_reads_it(caller: Caller) -> None:
     assert not it.reads(caller, uri)
 
 
+OWN, OTHERS = ForwardedCredentials("k", {"x": "1"}), ForwardedCredentials("other", {"x": "2"})
+FULL = Principal("alice", frozenset({"dev", "ops"}), frozenset({"read", "write"}), (("team", "red"),))
+
+
+@pytest.mark.parametrize(
+    ("caller", "reads"),
+    [
+        (Caller(FULL, LATEST, credentials=OWN), True),
+        (
+            Caller(
+                replace(FULL, roles=FULL.roles | {"more"}), LATEST, credentials=ForwardedCredentials("k", {"x": "1"})
+            ),
+            True,
+        ),
+        (
+            Caller(replace(FULL, roles=frozenset({"dev"})), LATEST, credentials=OWN),
+            False,
+        ),
+        (
+            Caller(
+                replace(FULL, scopes=frozenset({"read"})), LATEST, credentials=ForwardedCredentials("k", {"x": "1"})
+            ),
+            False,
+        ),
+        (
+            Caller(
+                replace(FULL, attributes=(("team", "blue"),)), LATEST, credentials=ForwardedCredentials("k", {"x": "1"})
+            ),
+            False,
+        ),
+        (Caller(FULL, LATEST, credentials=OTHERS), False),
+        (Caller(FULL, LATEST), False),
+        (
+            Caller(
+                FULL,
+                LATEST,
+                credentials=ForwardedCredentials("k", {"x": "1"}, InboundToken("authority:less", 1.0, "token")),
+            ),
+            False,
+        ),
+    ],
+    ids=["itself", "more roles", "fewer roles", "fewer scopes", "another team", "others", "none", "another token"],
+)
+def test_r81_a_lesser_request_of_the_same_caller_does_not_read_it(caller: Caller, reads: bool) -> None:
+    it = Rig()
+    uri = it.keep(Caller(FULL, LATEST, credentials=OWN), 10)
+    assert it.reads(caller, uri) is reads
+
+
+def test_what_is_kept_of_a_calls_arguments_counts() -> None:
+    it = Rig()
+    it.kept.keep(Origin(ALICE, "up", "get", {"a": raw("x" * 20)}), b"y" * 10, "text/plain")
+    assert 30 < it.kept.size < 60
+    it.keep(ALICE, 50)
+    assert it.kept.size == 50, "both together are over the caller's share"
+
+
 @pytest.mark.parametrize(
     "uri", ["mcproxy-result:", "mcproxy-result:made-up", "mcproxy-result:a/1", "mcproxy-result:a/b-c"]
 )
@@ -81,7 +142,7 @@ def test_a_uri_that_was_made_up_names_nothing_and_the_error_is_that_of_the_era(u
     codes = []
     for version in (LATEST, LATEST_HANDSHAKE):
         with pytest.raises(McpError) as refusal:
-            it.kept.read(reading(Caller(ANONYMOUS, version), uri))
+            it.kept.read(reading(Caller(ANONYMOUS, version), uri), anybody)
         codes.append(refusal.value.code)
     assert codes == [INVALID_PARAMS, RESOURCE_NOT_FOUND]
 
@@ -90,7 +151,7 @@ def test_a_uri_that_was_made_up_names_nothing_and_the_error_is_that_of_the_era(u
 def test_of_a_part_that_is_malformed_a_caller_is_told_what_one_is(part: str) -> None:
     it = Rig()
     with pytest.raises(McpError, match="ID/START-END for bytes of it"):
-        it.kept.read(reading(ALICE, it.keep(ALICE, 10) + part))
+        it.kept.read(reading(ALICE, it.keep(ALICE, 10) + part), anybody)
 
 
 def test_other_uris_and_other_methods_are_none_of_its_own() -> None:

@@ -23,6 +23,7 @@ from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
 from mcproxy.protocol.jsonrpc import first_level, raw, size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import TASK_NOTIFICATION
+from mcproxy.settings import Settings
 from mcproxy.settings.upstreams.upstream import ResultLimit
 from tests.depth import examples
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
@@ -78,6 +79,39 @@ async def test_a_long_text_is_head_tail_and_a_link_by_which_its_caller_reads_the
         other = await h.call("resources/read", version=version, principal=Principal("bob"), uri=link["uri"])
         assert "is no longer kept, or is another caller's" in error(other).message
         assert counted(h, "shortened") == 1
+
+
+def access_of(*rules: Mapping[str, object]) -> dict[str, Any]:
+    """`dev` may read everything and call by these rules; `ops` may do anything."""
+    return {"policy": {"roles": {"dev": {"allow": [{"resources": ["*"]}, *rules]}, "ops": {"allow": [{}]}}}}
+
+
+async def test_r81_a_kept_result_is_judged_at_each_read_by_the_rights_of_then() -> None:
+    calls: Mapping[str, object] = {"tools": ["get"], "arguments": {"path": {"equals": "/a"}}}
+    async with house(server({"content": [text(LONG)]}), options=LIMITED, access=access_of(calls)) as h:
+        await ready(h)
+        dev, ops = Principal("ann", frozenset({"dev"})), Principal("ann", frozenset({"dev", "ops"}))
+
+        async def kept(who: Principal, path: str) -> str:
+            arguments = {"path": path, "large": ["x" * 70_000]}
+            answer = await h.call("tools/call", principal=who, name="up__get", arguments=arguments)
+            content: Any = decoded(answer)["content"]
+            return str(content[1]["uri"])
+
+        async def reads(who: Principal, uri: str) -> bool:
+            return isinstance(await h.call("resources/read", principal=who, uri=uri), Complete)
+
+        allowed, denied = await kept(dev, "/a"), await kept(ops, "/b")
+        assert await reads(dev, allowed)
+        assert await reads(dev, allowed + "/0-9")
+        assert await reads(ops, allowed)
+        assert await reads(ops, denied)
+        assert not await reads(dev, denied)
+        others = {**calls, "arguments": {"path": {"equals": "/b"}}}
+        for rule, may in (({"tools": ["other"]}, False), (calls, True), (others, False)):
+            access = Settings.model_validate({"access": access_of(rule)}).access
+            h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), h.upstreams)
+            assert [await reads(dev, uri) for uri in (allowed, allowed + "/0-9")] == [may, may]
 
 
 @pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE, V2025_03_26])

@@ -69,6 +69,18 @@ async def test_a_state_is_good_for_its_own_request_alone(change: dict[str, objec
     assert tool.runs == 1
 
 
+async def test_r39_a_lesser_request_of_the_same_caller_resumes_nothing() -> None:
+    tool = Tool(asking(roots(), roots()))
+    async with bridged(tool) as world:
+        first = await world.asked()
+        assert "other rights" in refusal(await world.retry(first, answers_to(first), roles=frozenset()))
+        second = await world.retry(first, answers_to(first), roles=frozenset({"dev", "ops"}))
+        assert isinstance(second, InputRequired)
+        assert "other rights" in refusal(await world.retry(second, answers_to(second)))
+        assert answers_in(await world.retry(second, answers_to(second), roles=frozenset({"dev", "ops"})))
+    assert tool.runs == 1
+
+
 async def test_a_state_that_was_altered_or_made_up_wakes_nothing() -> None:
     tool = Tool(asking(roots()))
     async with bridged(tool) as world:
