@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest, ListChanged, Notice, ResourceUpdated
 from mcproxy.call.errors import Reason
-from mcproxy.call.identity import ANONYMOUS, Caller, Principal
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
-from mcproxy.protocol.methods import Kind, row_of
+from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
 
 pytestmark = pytest.mark.anyio
 
