@@ -49,7 +49,7 @@ ONE: Final = "one"
 AGAIN: Final = 0.2
 """Seconds until a replica is asked again whether it runs an upstream: it may be starting, or know other members."""
 MAX_REFUSALS: Final = 5
-"""Refused envelopes after which an attempt to find the owner fails: one that was restarted is known soon."""
+"""Refused envelopes after which an attempt to reach the owner fails: one that was restarted is known soon."""
 MAX_REASON: Final = 4096
 """Bytes that are read of why an upstream does not run at its owner."""
 NOT_RUNNING: Final = 502
@@ -140,6 +140,7 @@ class Placement:
         """A link to the replica that runs an upstream; to the next one where it ceases to while the link is made."""
         spec = context.spec
         path = f"{self._settings().proxy.paths.servers}/{quote(spec.name, safe='')}/mcp"
+        refusals = 0
         while True:
             owner = await self._found_owner(spec.name)
             connections = OwnerConnections(self._envelopes, self._hops, owner, spec.name, self._caller(context))
@@ -148,7 +149,8 @@ class Placement:
             try:
                 return await stack.enter_async_context(connect.connected(hop)), connections
             except Unreachable:
-                if not connections.moved.is_set():
+                refusals += connections.is_refused
+                if not connections.moved.is_set() or refusals == MAX_REFUSALS:
                     raise
             await anyio.sleep(AGAIN)
 
@@ -330,6 +332,8 @@ class OwnerConnections:
         self._caller = caller
         self.moved: Final = anyio.Event()
         """Set once another replica is, or is to be, the owner."""
+        self.is_refused = False
+        """Whether the owner refused an envelope."""
 
     @property
     def owner(self) -> str:
@@ -346,6 +350,7 @@ class OwnerConnections:
                 self._owner.address, self._envelopes.seal(envelope, self._owner.label, sent), sent
             )
         except EnvelopeRefused as refusal:
+            self.is_refused = True
             self.moved.set()
             raise ConnectFailed from OSError(str(refusal))
         except (ReplicaUnreachable, Moved):

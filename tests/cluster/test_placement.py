@@ -217,6 +217,40 @@ async def test_a_replica_whose_owner_refuses_its_envelopes_shows_why_and_no_word
             tasks.cancel_scope.cancel()
 
 
+class Drifting(Envelopes):
+    """Of a replica whose clock is such that only the question whether the owner lives arrives in time."""
+
+    def seal(self, envelope: HopEnvelope, receiver: str, body: bytes) -> bytes:
+        self._wall = time.time if envelope.target == ALIVE else lambda: time.time() - 60
+        return super().seal(envelope, receiver, body)
+
+
+async def test_an_owner_that_refuses_what_comes_after_it_was_found_is_told_as_the_reason() -> None:
+    own, owner = Sealer(b"secret", label="a"), Sealer(b"secret", label="b")
+    spec = UpstreamSettings(name="up", prefix="up", command="never", placement="one")
+    metrics = Metrics()
+
+    async def serve(request: http.Request, envelope: HopEnvelope) -> http.Answered:
+        assert envelope.target == ALIVE
+        return http.Response(204, b"")
+
+    listener = InternalListener(Envelopes(owner), serve, Proxy)
+    with anyio.fail_after(GUARD), closing(Hops(metrics)) as hops:
+        async with (
+            listener.listening(ClusterSettings(listen="127.0.0.1:0"), None) as port,
+            anyio.create_task_group() as tasks,
+        ):
+            member = OneOwner(Member("b", f"http://127.0.0.1:{port}", "", "", ""))
+            placement = Placement(lambda: Settings(upstreams=(spec,)), member, Drifting(own), hops, runs_nothing)
+            placement._is_serving.set()
+            upstream = Supervisor(spec, Proxy(), lambda event: None, metrics, connect=placement.connected)
+            tasks.start_soon(upstream.run)
+            while upstream.status.error is None:
+                await anyio.lowlevel.checkpoint()
+            assert "the clocks of the replicas differ" in upstream.status.error
+            tasks.cancel_scope.cancel()
+
+
 async def test_a_link_whose_owner_ceases_to_run_the_child_while_it_is_made_is_made_to_the_next_owner() -> None:
     own, owner = Sealer(b"secret", label="a"), Sealer(b"secret", label="b")
     spec = UpstreamSettings(name="up", prefix="up", command="never", placement="one")
