@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from mcproxy import __version__
-from mcproxy.configuration.packages.server_json import server_of
+from mcproxy.configuration.packages.server_json import offer_of
 from tests.deploy.needs import DEPLOY, need
 from tests.deploy.wheel import ROOT
 
@@ -29,9 +29,9 @@ def test_the_listing_is_what_the_registry_takes_and_what_we_add_ourselves() -> N
     (package,) = LISTING["packages"]
     assert {LISTING["version"], package["version"]} == {__version__}
     assert package["transport"] == {"type": "stdio"}
-    assert server_of(LISTING, "server.json") == {
+    assert offer_of(LISTING, "server.json").entry({"config": ["/c"]}) == {
         "command": "uvx",
-        "args": [f"mcproxy=={__version__}", "serve", "--stdio", "--config", "${CONFIG}"],
+        "args": [f"mcproxy=={__version__}", "serve", "--stdio", "--config", "/c"],
     }
 
 

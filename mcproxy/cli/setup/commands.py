@@ -137,6 +137,14 @@ def _add(
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=value for a command, as often as needed.")
     ] = None,
+    env_from: Annotated[
+        list[str] | None,
+        typer.Option("--env-from", help="NAME or NAME=VARIABLE: a value from your environment, as often as needed."),
+    ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=value for what a server.json or a bundle asks for, as often as needed."),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", help="'Name: value' for a URL, as often as needed.")
     ] = None,
@@ -146,11 +154,13 @@ def _add(
 ) -> None:
     """Add a server to the configuration, after a try.
 
-    Connects to it, shows what it offers, asks, and writes it.
+    Shows what would run, where it would connect and which values it would get, and asks; tries it, shows what it
+    offers, asks again, and writes it. --yes answers both. --dry-run runs nothing, connects nowhere and writes nothing.
     """
     from mcproxy.cli.setup import adding
 
-    adding.add_server(config, name, target, env or [], header or [], connect=connect, yes=yes, dry_run=dry_run)
+    wanted = adding.Wanted(name, target, env or [], env_from or [], header or [], value or [])
+    adding.add_server(config, wanted, connect=connect, yes=yes, dry_run=dry_run)
 
 
 def _remove(name: ServerName, config: Config = None, yes: Yes = False, dry_run: DryRun = False) -> None:

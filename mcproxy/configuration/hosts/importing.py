@@ -80,6 +80,24 @@ class Imported:
         self.variables[variable] = f"the input {identifier}"
         return reference(variable)
 
+    def secret(self, server: str, wanted: str, place: str, value: str) -> str:
+        """The name of a new variable for a secret, named after the server and the place of the value.
+
+        Its prefix keeps a file from choosing a variable that the environment has for another use.
+        """
+        base = "MCPROXY_" + re.sub(r"\W+", "_", f"{server}_{wanted}", flags=re.ASCII).strip("_").upper()
+        name, number = base, 1
+        while self._is_taken(name, place, value):
+            number += 1
+            name = f"{base}_{number}"
+        self.variables[name] = place
+        self.values[name] = value
+        return name
+
+    def _is_taken(self, name: str, place: str, value: str) -> bool:
+        elsewhere = (self.existing.get(name, value), self.environ.get(name, value))
+        return elsewhere != (value, value) or self.variables.get(name, place) != place
+
     @property
     def inherited(self) -> dict[str, list[str]]:
         """What servers take from the environment and from files, as the host's file says, with the servers' names."""
@@ -279,14 +297,14 @@ class _Writer:
         head, secret = (f"{scheme['scheme']} ", scheme["value"]) if scheme else ("", value)
         if not looks_secret(key, secret):
             return value
-        return head + self._variable(key, f"{self.name}: {section}.{key}", secret)
+        return head + self._reference(key, f"{self.name}: {section}.{key}", secret)
 
     def _client(self, client: dict[str, object]) -> dict[str, object]:
         """`oauth.client`, whose secret is one without regard to its form."""
         secret = client.get("secret")
         if not isinstance(secret, str) or "${" in secret:
             return client
-        variable = self._variable("client_secret", f"{self.name}: oauth.clientSecret", secret)
+        variable = self._reference("client_secret", f"{self.name}: oauth.clientSecret", secret)
         return {**client, "secret": variable}
 
     def _arguments(self, key: str, arguments: list[object]) -> list[object]:
@@ -298,7 +316,7 @@ class _Writer:
             name = match["name"] if match else flag
             value = (match["value"] or "") if match else text
             if value and looks_secret(name, value):
-                variable = self._variable(name or "secret", f"{self.name}: {key}.{index}", value)
+                variable = self._reference(name or "secret", f"{self.name}: {key}.{index}", value)
                 written.append(text.removesuffix(value) + variable)
             else:
                 written.append(argument)
@@ -307,26 +325,11 @@ class _Writer:
 
     def _url(self, url: str) -> str:
         if PASSWORD_IN_URL.search(url):
-            return self._variable("url", f"{self.name}: url", url)
+            return self._reference("url", f"{self.name}: url", url)
         for key, value in parse_qsl(urlsplit(url).query):
             if looks_secret(key, value) and value in url:
-                url = url.replace(value, self._variable(key, f"{self.name}: url", value))
+                url = url.replace(value, self._reference(key, f"{self.name}: url", value))
         return url
 
-    def _variable(self, wanted: str, place: str, value: str) -> str:
-        """A reference to a new variable, named after the server and the place of the value.
-
-        Its prefix keeps a file from choosing a variable that the environment has for another use.
-        """
-        base = "MCPROXY_" + re.sub(r"\W+", "_", f"{self.name}_{wanted}", flags=re.ASCII).strip("_").upper()
-        name, number = base, 1
-        while self._is_taken(name, place, value):
-            number += 1
-            name = f"{base}_{number}"
-        self.imported.variables[name] = place
-        self.imported.values[name] = value
-        return f"${{{name}}}"
-
-    def _is_taken(self, name: str, place: str, value: str) -> bool:
-        elsewhere = (self.imported.existing.get(name, value), self.imported.environ.get(name, value))
-        return elsewhere != (value, value) or self.imported.variables.get(name, place) != place
+    def _reference(self, wanted: str, place: str, value: str) -> str:
+        return reference(self.imported.secret(self.name, wanted, place, value))

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.packages.bundle import MAX_BYTES, unpacked
+from mcproxy.configuration.expansion import referred
+from mcproxy.configuration.packages.bundle import MAX_BYTES, offer_of, unpack
+from mcproxy.configuration.packages.offer import Input, Values, Variable
 from mcproxy.configuration.problems import ConfigurationError
 
 MANIFEST = {
@@ -41,20 +43,61 @@ def bundled(folder: Path, files: Mapping[str, str], manifest: object = MANIFEST)
     return path
 
 
-def test_a_bundle_is_unpacked_and_its_command_points_into_it(tmp_path: Path) -> None:
+def unpacked(path: Path, folder: Path) -> bool:
+    return unpack(offer_of(path, folder).bundle or pytest.fail("no bundle"))
+
+
+def test_a_bundle_is_an_offer_whose_command_points_into_its_folder_and_nothing_is_written(tmp_path: Path) -> None:
+    offer = offer_of(bundled(tmp_path, {"server/index.js": "x"}), tmp_path / "bundles")
+    assert offer.bundle is not None
+    assert not (tmp_path / "bundles").exists()
+    assert offer.inputs == (
+        Input("api-key", secret=True, required=True),
+        Input("debug", default=("false",)),
+        Input("folder", default=("/srv",)),
+    )
+    values: Values = {"api-key": [Variable("KEY")], "debug": ["true"], "folder": ["/a", "/b"]}
+    assert offer.entry(values) == {
+        "command": "node",
+        "args": [f"{offer.bundle.target}/server/index.js", "/a", "/b", "--debug=true"],
+        "env": {"KEY": "${KEY}"},
+    }
+
+
+def test_a_bundle_is_unpacked_once(tmp_path: Path) -> None:
     path = bundled(tmp_path, {"server/index.js": "x"})
-    server = unpacked(path, tmp_path / "bundles")
+    assert unpacked(path, tmp_path / "bundles")
     (place,) = (tmp_path / "bundles").iterdir()
     assert place.name.startswith("my-server-")
     assert (place / "server" / "index.js").read_text() == "x"
-    assert server == {
-        "command": "node",
-        "args": [f"{place}/server/index.js", "/srv", "--debug=false"],
-        "env": {"KEY": "${API_KEY}"},
-    }
     (place / "state").touch()
-    assert unpacked(path, tmp_path / "bundles") == server
+    assert not unpacked(path, tmp_path / "bundles")
     assert (place / "state").exists(), "it was not unpacked again"
+
+
+def test_a_bundle_that_was_changed_after_it_was_shown_is_refused(tmp_path: Path) -> None:
+    offer = offer_of(bundled(tmp_path, {"a": "1"}), tmp_path / "bundles")
+    bundled(tmp_path, {"a": "2"})
+    with pytest.raises(ConfigurationError, match="was changed meanwhile"):
+        unpack(offer.bundle or pytest.fail("no bundle"))
+    assert not (tmp_path / "bundles").exists()
+
+
+@pytest.mark.parametrize("text", ["${AWS_SECRET}", "${env:AWS_SECRET}", "${file:/etc/passwd}", "${user_config.b}"])
+def test_r90_neither_the_manifest_nor_a_default_refers_to_a_variable(tmp_path: Path, text: str) -> None:
+    config = {"command": "run", "args": [text, "$${user_config.a}"], "env": {"A": text}}
+    asked = {"a": {"default": f"{text}{{AWS_SECRET}}"}, "b": {"default": "{AWS_SECRET}"}}
+    manifest = {"server": {"mcp_config": config}, "user_config": asked}
+    offer = offer_of(bundled(tmp_path, {}, manifest), tmp_path / "bundles")
+    values = {input.name: input.default or () for input in offer.inputs}
+    assert list(referred(offer.entry(values))) == []
+
+
+def test_a_default_may_name_the_users_folders(tmp_path: Path) -> None:
+    config = {"command": "run", "args": ["${user_config.a}", "${HOME}${/}x"]}
+    asked = {"a": {"default": ["${HOME}", "${DOCUMENTS}/x"], "multiple": True}}
+    offer = offer_of(bundled(tmp_path, {}, {"server": {"mcp_config": config}, "user_config": asked}), tmp_path)
+    assert offer.inputs[0].default == (str(Path.home()), f"{Path.home()}/Documents/x")
 
 
 def test_another_version_has_another_folder(tmp_path: Path) -> None:
