@@ -12,7 +12,7 @@ import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -56,7 +56,7 @@ from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
 from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.service.state import grant_store, secret_keys, subscriber_journal
-from mcproxy.settings import Cluster, Proxy, Settings
+from mcproxy.settings import Cluster, Settings
 from mcproxy.settings.differences import Difference, changed_sections, diff, in_force
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry.metrics import Metrics
@@ -68,7 +68,6 @@ from mcproxy.upstream.oauth.storage.store import GrantStore
 if TYPE_CHECKING:
     from mcproxy.admin.page_values import ReplicaRow, WaitingCall
     from mcproxy.cluster.oauth.shared import SharedOAuth
-    from mcproxy.telemetry.tracing import Tracing
 
 log = structlog.get_logger()
 
@@ -282,7 +281,6 @@ async def running(
         prepare=lambda *link: gateway.prepare(*link),
         renew=renew,
     )
-    traces = _traces(settings.proxy, sealer)
     links = ConnectLinks(sealer)
     site = GatewaySite(settings, fleet.logins, links)
     approval_links = ApprovalLinks(sealer)
@@ -294,15 +292,14 @@ async def running(
         sealer,
         gateway_id,
         audit=audit,
-        traces=traces,
         login_pages=site,
         approval_link=approval_links.link,
         features=FEATURES,
         stages=[] if settings.admin.port is None else [watched],
     )
     sinks.insert(0, gateway.on_event)
-    async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
-        context = _transport_context(settings, gateway, sealer, metrics, tasks, traced=traces is not None)
+    async with audit.running(), anyio.create_task_group() as tasks:
+        context = _transport_context(settings, gateway, sealer, metrics, tasks, traced=settings.proxy.tracing.enabled)
         tasks.start_soon(gateway.run)
         tasks.start_soon(rotation.run)
         tasks.start_soon(measure_loop_lag, metrics)
@@ -408,19 +405,6 @@ def _scraped(metrics: Metrics, *collectors: Collector) -> Iterator[None]:
     finally:
         for collector in collectors:
             metrics.registry.unregister(collector)
-
-
-def _traces(proxy: Proxy, sealer: Sealer) -> Tracing | None:
-    if not proxy.tracing.enabled:
-        return None
-    # What it imports is an extra, and takes a while: only who wants traces needs it.
-    from mcproxy.telemetry import tracing
-
-    return tracing.Tracing(tracing.provider(proxy.tracing, proxy.name), sealer.digest)
-
-
-def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManager[None]:
-    return nullcontext() if traces is None else traces.exported(proxy.tracing)
 
 
 def _transport_context(

@@ -11,6 +11,7 @@ from typing import Final
 from mcproxy.gateway.feature import Listed
 
 FEATURES: Final = (
+    Listed("tracing", "tracing.feature:CallTracing", lambda s: s.proxy.tracing.enabled),
     Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
     Listed("results", "results.limiting:ResultLimits", lambda s: any(spec.limits_results for spec in s.upstreams)),
 )

@@ -186,10 +186,10 @@ class Listed(msgspec.Struct, frozen=True):
     when: Callable[[Settings], bool]
     """Whether the settings ask for it."""
 
-    def load(self) -> type[Feature]:
-        """The class of the feature. Raises ImportError if its package, or an extra that it needs, is missing."""
+    def load(self) -> Callable[[Core], Feature]:
+        """What makes the feature. Raises ImportError if its package, or an extra that it needs, is missing."""
         module, _, attribute = self.target.partition(":")
-        found: type[Feature] = getattr(import_module(f"mcproxy.features.{module}"), attribute)
+        found: Callable[[Core], Feature] = getattr(import_module(f"mcproxy.features.{module}"), attribute)
         return found
 
 

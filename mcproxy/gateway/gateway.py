@@ -44,7 +44,6 @@ from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
 from mcproxy.gateway.pin_checks import PinChecks, VettedUpstream
 from mcproxy.gateway.pipeline import (
-    Traces,
     accounted,
     attributed,
     contained,
@@ -103,7 +102,6 @@ class Gateway:
         sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
         audit: AuditLog | None = None,
-        traces: Traces | None = None,
         login_pages: LoginPages | None = None,
         approval_link: MakeLink = lambda id: None,
         features: Sequence[Listed] = (),
@@ -113,7 +111,6 @@ class Gateway:
         self._sealer = sealer
         self._id = gateway_id
         self._now = now
-        self._traces = traces
         self._listed = features
         self._further = list(stages)
         """Stages that the process around the gateway adds."""
@@ -494,10 +491,7 @@ class Gateway:
             *(("process", placed) for placed in self._further),
             ("core", Placed(Place.LINKS, "keeps the caller's own links while the call lasts", self._leased)),
             ("core", Placed(Place.LINKS, "makes the caller's view in bounded steps", self._viewed)),
-        ]
-        if self._traces is not None:
-            stages.append(("tracing", Placed(Place.OBSERVE, "records a server span", self._traces.served(label))))
-        stages += [
+            *((name, placed) for name, feature in self._features.items() for placed in feature.stages()),
             ("core", Placed(Place.OBSERVE, "adds request and trace to the log lines of the call", attributed)),
             ("core", Placed(Place.OBSERVE, "metrics and audit", accounting)),
             ("core", Placed(Place.ERRORS, "turns refusals and crashes into outcomes", contained)),
@@ -508,7 +502,6 @@ class Gateway:
                 else []
             ),
             ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
-            *((name, placed) for name, feature in self._features.items() for placed in feature.stages()),
             ("hooks", Placed(Place.CHECK, "asks hooks before the call", self._hooks.before)),
             ("approvals", Placed(Place.APPROVE, "waits until a person approved", self.approvals.approved)),
             ("hooks", Placed(Place.JUDGE, "asks hooks about the outcome", self._hooks.after)),
@@ -531,8 +524,6 @@ class Gateway:
                     PlacedUpstream(Place.VERIFY, "compares definitions at each start", self._vetted),
                 )
             )
-        if self._traces is not None:
-            stages.append(("tracing", PlacedUpstream(Place.SEND, "records a client span", self._traces.sent)))
         return sorted(stages, key=lambda stage: stage[1].place)
 
     def _built(self, settings: Settings) -> Handler:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 import structlog
 
@@ -31,7 +31,6 @@ from mcproxy.call.calls import (
     Stage,
 )
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.call.upstreams import Upstream
 from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
 from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
@@ -51,16 +50,6 @@ CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gatew
 
 _TOOLS: Final = Kind.TOOLS
 _CANCELLED: Final = Reason.CANCELLED.value
-
-
-class Traces(Protocol):
-    """Records calls as spans, where tracing is on."""
-
-    def served(self, label: Label) -> Stage:
-        """A stage with a span for each call of a client."""
-
-    def sent(self, upstream: Upstream) -> Upstream:
-        """The upstream with a span for each call that is sent to it."""
 
 
 def stack(stages: Sequence[Stage], route: Handler) -> Handler:

@@ -43,7 +43,7 @@ FOR_FEATURES: Final = frozenset(
         "mcproxy.configuration.descriptions",
         "mcproxy.configuration.schema",
         "mcproxy.downstream.front.page_authentication",
-        "mcproxy.telemetry.tracing",
+        "mcproxy.features.tracing",
     }
 )
 """Libraries, and modules of our own on top of them, that a plain gateway does without."""

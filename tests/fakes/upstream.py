@@ -30,8 +30,8 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.concurrency.clock import Sleep
 from mcproxy.features import FEATURES
+from mcproxy.gateway.feature import Listed
 from mcproxy.gateway.gateway import Gateway
-from mcproxy.gateway.pipeline import Traces
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, parse_text, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -353,7 +353,7 @@ async def house(
     options: Mapping[str, Mapping[str, object]] | None = None,
     access: object = None,
     endpoints: object = None,
-    traces: Traces | None = None,
+    features: Sequence[Listed] = FEATURES,
     sleep: Sleep | None = None,
     **proxy: object,
 ) -> AsyncIterator[House]:
@@ -370,8 +370,7 @@ async def house(
         Sealer(b"secret"),
         sleep=sleep or sleeper,
         now=clock,
-        traces=traces,
-        features=FEATURES,
+        features=features,
     )
     for upstream in upstreams:
         upstream.on_event = gateway.on_event

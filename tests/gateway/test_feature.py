@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Self
 
 import anyio
@@ -68,7 +68,7 @@ class Counting(Feature):
 
 
 class ListedHere(Listed, frozen=True):
-    def load(self) -> type[Feature]:
+    def load(self) -> Callable[[Core], Feature]:
         return Counting
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -18,11 +18,13 @@ from pydantic import ValidationError
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.errors import Reason
+from mcproxy.features.tracing.feature import CallTracing
+from mcproxy.features.tracing.spans import Tracing, provider
+from mcproxy.gateway.feature import Core, Feature, Listed
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.tracing import TracingSettings as Settings
 from mcproxy.settings.tracing import is_installed
 from mcproxy.telemetry.trace_context import NOTHING, arrived, departing, picked
-from mcproxy.telemetry.tracing import Tracing, provider
 from tests.fakes.servers.web import serving
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, failed, house, resource, tool
 from tests.timeouts import GUARD
@@ -54,13 +56,23 @@ class Recorder:
         return decoded(call.params["_meta"])
 
 
+class Given(Listed, frozen=True):
+    """The feature, with spans that a test looks at."""
+
+    tracing: Tracing
+
+    def load(self) -> Callable[[Core], Feature]:
+        return lambda core: CallTracing(core, self.tracing)
+
+
 @asynccontextmanager
 async def recording(
     upstream: FakeUpstream | None = None, made: TracerProvider | None = None
 ) -> AsyncIterator[Recorder]:
     spans, made = InMemorySpanExporter(), made or TracerProvider(shutdown_on_exit=False)
     made.add_span_processor(SimpleSpanProcessor(spans))
-    async with house(upstream or busy(), traces=Tracing(made, lambda purpose, payload: "a-digest")) as it:
+    given = Given("tracing", "", lambda settings: True, Tracing(made, lambda purpose, payload: "a-digest"))
+    async with house(upstream or busy(), features=[given]) as it:
         await it.ready()
         spans.clear()
         yield Recorder(spans, it)
@@ -243,8 +255,10 @@ async def test_a_collector_that_takes_nothing_does_not_hold_up_the_end() -> None
         made = provider(Settings(), "mcproxy")
         settings = Settings(enabled=True, endpoint=f"{url}/v1/traces", timeout=0.2)
         with anyio.fail_after(GUARD):
-            async with Tracing(made, lambda purpose, payload: "").exported(settings):
-                made.get_tracer("a test").start_span("a span").end()
+            tracing = Tracing(made, lambda purpose, payload: "")
+            tracing.export(settings)
+            made.get_tracer("a test").start_span("a span").end()
+            await tracing.aclose()
             await asked.wait()
 
 

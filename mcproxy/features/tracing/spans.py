@@ -7,8 +7,8 @@ recorded. Imported only where tracing is on: the packages that it needs are an e
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -53,21 +53,31 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer("mcproxy", __version__)
         self._digest = digest
+        self._timeout: float | None = None
+        """Seconds that the collector may take, once spans are sent to it."""
 
-    @asynccontextmanager
-    async def exported(self, settings: Settings) -> AsyncIterator[None]:
-        """Sends spans to the collector, in a thread of the SDK's own, until left."""
+    def export(self, settings: Settings) -> None:
+        """Begins to send spans to the collector, in a thread of the SDK's own. Idempotent."""
+        if self._timeout is not None:
+            return
+        self._timeout = settings.timeout
         exporter = OTLPSpanExporter(settings.endpoint, timeout=settings.timeout)
         most = settings.max_queued
         self._provider.add_span_processor(
             BatchSpanProcessor(exporter, max_queue_size=most, max_export_batch_size=min(most, BATCH))
         )
-        try:
-            yield
-        finally:
-            # What is being sent, and what is queued. A thread that is let go would still hold up the process.
-            with anyio.move_on_after(2 * settings.timeout, shield=True):
-                await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
+
+    async def retire(self) -> None:
+        """As `aclose`."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Sends what is queued, for as long as the collector's timeout allows."""
+        if self._timeout is None:
+            return
+        # A thread that is let go would still hold up the process.
+        with anyio.move_on_after(2 * self._timeout, shield=True):
+            await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
 
     def served(self, label: Label) -> Stage:
         """Records each call as a server span: within the client's trace, if the client names one."""

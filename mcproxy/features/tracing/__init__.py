@@ -1,0 +1,1 @@
+"""OpenTelemetry traces of calls, where `proxy.tracing` is on."""

@@ -1,0 +1,37 @@
+"""The feature `tracing`: a span for each call that is served, and within it one for each that goes to an upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mcproxy.concurrency.retirement import Retirable
+from mcproxy.features.tracing.spans import Tracing, provider
+from mcproxy.gateway.feature import Core, Feature, Place, Placed, PlacedUpstream
+
+
+class CallTracing(Feature):
+    """Its settings need a restart, so that a reload keeps the provider and what it has queued."""
+
+    name = "tracing"
+
+    def __init__(self, core: Core, tracing: Tracing | None = None) -> None:
+        proxy = core.settings.proxy
+        self._settings = proxy.tracing
+        self._label = core.resolver.label
+        self._tracing = tracing or Tracing(provider(proxy.tracing, proxy.name), core.sealer.digest)
+
+    def adopt(self, previous: CallTracing) -> None:
+        self._tracing = previous._tracing
+
+    def stages(self) -> Iterable[Placed]:
+        return [Placed(Place.OBSERVE, "records a server span", self._tracing.served(self._label))]
+
+    def upstream_stages(self) -> Iterable[PlacedUpstream]:
+        return [PlacedUpstream(Place.SEND, "records a client span, and passes its context on", self._tracing.sent)]
+
+    def resources(self) -> Iterable[Retirable]:
+        return [self._tracing]
+
+    async def run(self) -> None:
+        """Starts to send spans to the collector."""
+        self._tracing.export(self._settings)
