@@ -43,7 +43,7 @@ from mcproxy.downstream.front import tls
 from mcproxy.downstream.front.app import Companion, alone
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.io.context import NOT_KEPT, TransportContext
-from mcproxy.features import FEATURES
+from mcproxy.features import features_of
 from mcproxy.gateway.explaining import kind_of
 from mcproxy.gateway.feature import Place, Placed
 from mcproxy.gateway.gateway import Gateway
@@ -294,7 +294,7 @@ async def running(
         audit=audit,
         login_pages=site,
         approval_link=approval_links.link,
-        features=FEATURES,
+        features=features_of,
         stages=[] if settings.admin.port is None else [watched],
     )
     sinks.insert(0, gateway.on_event)

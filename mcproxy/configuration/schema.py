@@ -46,6 +46,7 @@ def schema() -> dict[str, Any]:
             "endpoints": root["properties"]["endpoints"],
             "admin": root["properties"]["admin"],
             "cluster": root["properties"]["cluster"],
+            "features": {"type": "object", "additionalProperties": {"type": ["object", "null"]}},
         },
         "$defs": definitions,
     }

@@ -41,7 +41,8 @@ from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import NAME_RULE, is_key
-from mcproxy.settings.section import InvalidKey
+from mcproxy.settings.installed import section_of
+from mcproxy.settings.section import InvalidKey, Section
 
 SIMILARITY: Final = 0.75
 """The similarity (0 to 1) from which an unknown key of a host's file counts as a misspelt key of ours."""
@@ -87,6 +88,7 @@ class Validator(msgspec.Struct, frozen=True):
             self._refuse_forwarding(servers, upstreams, access)
             upstreams = [self._with_login_owner(servers[each.name], each, access) for each in upstreams]
         endpoints = self._endpoints(document.members.get("endpoints", Node({})))
+        features = self._features(document.members.get("features", Node({})))
         if self.expansion.problems or proxy is None or access is None or admin is None or cluster is None:
             return None
         settings = Settings(
@@ -95,6 +97,7 @@ class Validator(msgspec.Struct, frozen=True):
             endpoints=endpoints,
             admin=admin,
             cluster=cluster,
+            features=features,
             upstreams=tuple(upstreams),
         )
         self._check_references(document, settings)
@@ -212,6 +215,22 @@ class Validator(msgspec.Struct, frozen=True):
             elif endpoint is not None:
                 endpoints[name] = endpoint
         return endpoints
+
+    def _features(self, node: Node) -> dict[str, Section]:
+        """The settings of features that other packages bring, each validated as the feature declares."""
+        if node.value is not None and not isinstance(node.value, dict):
+            self._problem(node, "should be a mapping from names of installed features to their settings")
+        features: dict[str, Section] = {}
+        for name, given in node.members.items():
+            try:
+                section = section_of(name)
+            except ValueError as error:
+                self._problem(given, str(error))
+                continue
+            found = self._section(section, Node({}, given.place) if given.value is None else given)
+            if found is not None:
+                features[name] = found
+        return features
 
     def _section(self, model: type[M], node: Node) -> M | None:
         node = without_nulls(self.expansion.apply(node))

@@ -6,12 +6,28 @@ is not imported.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from mcproxy.gateway.feature import Listed
+from mcproxy.gateway.feature import Core, Feature, Listed
+from mcproxy.settings import Settings
+from mcproxy.settings.installed import installed_feature
 
 FEATURES: Final = (
     Listed("tracing", "tracing.feature:CallTracing", lambda s: s.proxy.tracing.enabled),
     Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
     Listed("results", "results.limiting:ResultLimits", lambda s: any(spec.limits_results for spec in s.upstreams)),
 )
+
+
+class _Installed(Listed, frozen=True):
+    """A feature of another package, by its entry point."""
+
+    def load(self) -> Callable[[Core], Feature]:
+        found: Callable[[Core], Feature] = installed_feature(self.name).load()
+        return found
+
+
+def features_of(settings: Settings) -> Sequence[Listed]:
+    """All features, with those of other packages that `settings.features` names at the end."""
+    return (*FEATURES, *(_Installed(name, "", lambda settings: True) for name in settings.features))

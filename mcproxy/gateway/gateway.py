@@ -104,14 +104,14 @@ class Gateway:
         audit: AuditLog | None = None,
         login_pages: LoginPages | None = None,
         approval_link: MakeLink = lambda id: None,
-        features: Sequence[Listed] = (),
+        features: Callable[[Settings], Sequence[Listed]] = lambda settings: (),
         stages: Sequence[Placed] = (),
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
         self._id = gateway_id
         self._now = now
-        self._listed = features
+        self._features_of = features
         self._further = list(stages)
         """Stages that the process around the gateway adds."""
         self._supervised = dict(upstreams)
@@ -449,7 +449,7 @@ class Gateway:
         before, core = self._features, replace(self._core, settings=settings)
         held = [resource for feature in before.values() for resource in feature.resources()]
         self._features = {}
-        for listed in self._listed:
+        for listed in self._features_of(settings):
             if listed.when(settings):
                 feature = self._features[listed.name] = listed.load()(core)
                 if (previous := before.get(listed.name)) is not None:

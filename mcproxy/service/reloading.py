@@ -181,6 +181,8 @@ def log_difference(difference: Difference) -> None:
         log.info("setting changed", key=f"access.{key}")
     for name in difference.endpoints:
         log.info("endpoint changed", endpoint=name)
+    for name in difference.features:
+        log.info("feature changed", feature=name)
     for key in difference.restart:
         log.warning("setting changed, but needs a restart: the old value stays in force", key=key)
     log.info("configuration reloaded" if difference else "configuration reloaded: nothing changed")

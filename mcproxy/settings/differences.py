@@ -5,7 +5,7 @@ Names keys and never values, which may be secret (R44). Applies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -61,6 +61,8 @@ class Difference(msgspec.Struct, frozen=True):
     access: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     """Names of the endpoints that were added, removed or changed."""
+    features: tuple[str, ...] = ()
+    """Names of the features of other packages that were added, removed or changed."""
     restart: tuple[str, ...] = ()
     """Keys, with their section, whose old values stay in force until a restart."""
 
@@ -86,7 +88,7 @@ class Difference(msgspec.Struct, frozen=True):
     def applies(self) -> bool:
         """Whether any of it takes effect without a restart."""
         upstreams = self.added or self.removed or self.changed or self.reordered
-        return bool(upstreams or self.proxy or self.access or self.endpoints)
+        return bool(upstreams or self.proxy or self.access or self.endpoints or self.features)
 
 
 def diff(old: Settings, new: Settings) -> Difference:
@@ -106,17 +108,18 @@ def diff(old: Settings, new: Settings) -> Difference:
         reordered=stay != [name for name in after if name in before],
         proxy=tuple(sorted(keys - restart)),
         access=tuple(_changed_keys(old.access, new.access)),
-        endpoints=tuple(
-            name
-            for name in sorted({*old.endpoints, *new.endpoints})
-            if old.endpoints.get(name) != new.endpoints.get(name)
-        ),
+        endpoints=_changed_names(old.endpoints, new.endpoints),
+        features=_changed_names(old.features, new.features),
         restart=(
             *(f"proxy.{key}" for key in sorted(restart)),
             *_changed_keys(old.admin, new.admin, "admin."),
             *_changed_keys(old.cluster, new.cluster, "cluster."),
         ),
     )
+
+
+def _changed_names(old: Mapping[str, Section], new: Mapping[str, Section]) -> tuple[str, ...]:
+    return tuple(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
 
 
 def changed_sections(old: Settings, new: Settings) -> frozenset[str]:

@@ -64,6 +64,8 @@ class Settings(Section):
     """The operators' listener: status page, health and metrics. Operators authenticate where callers do."""
     cluster: Cluster = Cluster()
     """Several replicas behind one load balancer. Without `redis` this is the only replica."""
+    features: dict[str, Section] = Field(default_factory=dict)
+    """Features that other packages bring, by name, each with its own settings: {redact: {pattern: '[0-9]{16}'}}."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     """The servers behind the gateway, in the order of the file."""
 

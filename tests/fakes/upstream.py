@@ -29,7 +29,7 @@ from mcproxy.call.upstreams import (
     UpstreamStatus,
 )
 from mcproxy.concurrency.clock import Sleep
-from mcproxy.features import FEATURES
+from mcproxy.features import features_of
 from mcproxy.gateway.feature import Listed
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
@@ -353,7 +353,7 @@ async def house(
     options: Mapping[str, Mapping[str, object]] | None = None,
     access: object = None,
     endpoints: object = None,
-    features: Sequence[Listed] = FEATURES,
+    features: Callable[[Settings], Sequence[Listed]] = features_of,
     sleep: Sleep | None = None,
     **proxy: object,
 ) -> AsyncIterator[House]:

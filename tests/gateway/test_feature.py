@@ -74,7 +74,7 @@ class ListedHere(Listed, frozen=True):
 
 def gateway(settings: Settings) -> Gateway:
     listed = ListedHere("counting", "", lambda settings: settings.proxy.name != "off")
-    return Gateway(settings, {}, Metrics(), Sealer(b"secret"), features=[*FEATURES, listed])
+    return Gateway(settings, {}, Metrics(), Sealer(b"secret"), features=lambda settings: [*FEATURES, listed])
 
 
 def feature(gateway: Gateway) -> Counting:

@@ -17,7 +17,7 @@ from mcproxy.configuration.documents.tree import Node, without_nulls
 SERVER_MAPS: Final = ("mcpServers", "servers")
 """Keys under which hosts keep their servers; VS Code uses `servers`."""
 
-OURS: Final = ("proxy", "access", "endpoints", "admin", "cluster")
+OURS: Final = ("proxy", "access", "endpoints", "admin", "cluster", "features")
 """Top-level keys of mcproxy that no host has."""
 
 TYPES: Final = {

@@ -14,7 +14,7 @@ from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.identity import Caller, Principal
-from mcproxy.features import FEATURES
+from mcproxy.features import features_of
 from mcproxy.features.search.answer_texts import MAX_TEXT
 from mcproxy.features.search.indirect_calls import unwrap
 from mcproxy.gateway.gateway import Gateway
@@ -194,7 +194,7 @@ async def test_the_audit_names_the_tool_and_what_it_was_called_through(tmp_path:
     upstream, metrics, file = git(), Metrics(), tmp_path / "audit.jsonl"
     settings = settings_of({"git": {}}, endpoints={"agent": {"discovery": "search"}})
     audit = AuditLog(AuditSettings(file=str(file)), metrics)
-    gateway = Gateway(settings, {"git": upstream}, metrics, Sealer(b"secret"), audit=audit, features=FEATURES)
+    gateway = Gateway(settings, {"git": upstream}, metrics, Sealer(b"secret"), audit=audit, features=features_of)
     upstream.on_event = gateway.on_event
     async with audit.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.run)

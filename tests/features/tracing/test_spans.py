@@ -72,7 +72,7 @@ async def recording(
     spans, made = InMemorySpanExporter(), made or TracerProvider(shutdown_on_exit=False)
     made.add_span_processor(SimpleSpanProcessor(spans))
     given = Given("tracing", "", lambda settings: True, Tracing(made, lambda purpose, payload: "a-digest"))
-    async with house(upstream or busy(), features=[given]) as it:
+    async with house(upstream or busy(), features=lambda settings: [given]) as it:
         await it.ready()
         spans.clear()
         yield Recorder(spans, it)
