@@ -11,9 +11,11 @@ from tests.system.running import PYTHON, ROOT
 INTERRUPTED = """
 import sys
 
+interrupted = sys.argv[1]
+
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
+        if name == interrupted:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupting())
