@@ -102,6 +102,8 @@ class LoginAwaited(msgspec.Struct, frozen=True):
     upstream: str
     owner: LinkOwner
     awaited: bool
+    failure: str = ""
+    """Why the latest attempt to log in failed, if one just did."""
 
 
 UpstreamEvent = Connected | Disconnected | Idled | Retired | UpstreamChanged | LoginAwaited

@@ -425,14 +425,14 @@ class Supervisor:
         context = LinkContext(self._spec, self._metrics, publish, owner, session, hints, credentials, source)
         return context
 
-    def _login_changed(self, principal: str, why: str | None) -> None:
-        """A login is awaited or was made: ends links of another login, and makes those without a login at once."""
+    def _login_changed(self, principal: str, why: str | None, failure: str = "") -> None:
+        """A login is awaited, failed or was made: ends links of another login, and makes those without one at once."""
         owner = Principal(principal).key if self.logins is not None and self.logins.is_per_principal else None
         if why is None:
             for link in self._links() if owner is None else filter(None, [self._owned.get(owner)]):
                 link.restart("another login was made")
                 link.connect_soon()
-        self._publish(LoginAwaited(self.name, owner, why is not None))
+        self._publish(LoginAwaited(self.name, owner, why is not None, failure))
 
     def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._tasks is not None, "links connect while it runs"

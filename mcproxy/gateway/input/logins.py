@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -57,7 +57,9 @@ KEEP_ALIVE: Final = 5.0
 MAX_OPEN: Final = 1000
 """Elicitations whose completion is reported to their clients; beyond that the oldest are forgotten."""
 MAX_MADE: Final = 1000
-"""Links whose last login is remembered; beyond that the oldest are forgotten."""
+"""Links whose last login, or last failed attempt, is remembered; beyond that the oldest are forgotten."""
+
+V = TypeVar("V")
 
 Attempt = Callable[[], Awaitable[Outcome]]
 """Sends the call."""
@@ -90,6 +92,22 @@ class _LoginAnswer(msgspec.Struct):
     action: str = "cancel"
 
 
+class _LoginFailure(msgspec.Struct, frozen=True):
+    at: float
+    why: str
+
+
+class _Wait(msgspec.Struct, eq=False):
+    """A call that waits for a login."""
+
+    ended: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    is_made: bool = False
+
+    def end(self, *, is_made: bool) -> None:
+        self.is_made = is_made
+        self.ended.set()
+
+
 class LoginRequests(Component):
     """`awaits` returns whether the owner of a link has yet to log in; `clock` gives Unix time in seconds."""
 
@@ -108,10 +126,12 @@ class LoginRequests(Component):
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
-        self._waiting: dict[LinkKey, set[anyio.Event]] = {}
-        """Calls that wait for a login, by the link that needs it; each event is set once a login is made."""
+        self._waiting: dict[LinkKey, set[_Wait]] = {}
+        """Calls that wait for a login, by the link that needs it."""
         self._last_made: dict[LinkKey, float] = {}
         """The time of the last login by its link: a person may finish before their client says that they agreed."""
+        self._failures: dict[LinkKey, _LoginFailure] = {}
+        """The latest attempt of each link that failed, until a login is made."""
         self._open: dict[str, tuple[LinkKey, Listener]] = {}
         """The link and client of each elicitation that is not complete, by its id."""
 
@@ -121,10 +141,15 @@ class LoginRequests(Component):
                 made = LinkKey(upstream, owner)
                 self._note_made(made)
                 for waiting in self._waiting.get(made, ()):
-                    waiting.set()
+                    waiting.end(is_made=True)
                 for id in [id for id, (link, _) in self._open.items() if link == made]:
                     _, listener = self._open.pop(id)
                     listener.signal(Notice(ELICITATION_COMPLETE, {"elicitationId": raw(id)}))
+            case LoginAwaited(upstream=upstream, owner=owner, failure=str(failure)) if failure:
+                link = LinkKey(upstream, owner)
+                _remember(self._failures, link, _LoginFailure(self._clock(), failure))
+                for waiting in self._waiting.get(link, ()):
+                    waiting.end(is_made=False)
             case _:
                 pass
 
@@ -136,7 +161,7 @@ class LoginRequests(Component):
         url = self._pages.url(need, call.caller)
         if url is None or call.caller.version not in (V2025_11_25, *STATELESS_VERSIONS):
             return None
-        asked = InputRequest(ASK, first_level({"mode": "url", "url": url, "message": _message(need)}))
+        asked = InputRequest(ASK, first_level({"mode": "url", "url": url, "message": self._message(need)}))
         return None if missing_capabilities(call.caller.capabilities, ASK, asked.params) else asked
 
     async def ask(self, call: Call, need: LoginNeed, failed: Failed, again: Attempt, seconds: float) -> Outcome:
@@ -181,13 +206,13 @@ class LoginRequests(Component):
         asked_at = self._clock()
         if await self._pages.opened(need, url) and await self._made(call, need, asked_at, RETRY_WAIT):
             return await self._ended(call, again)
-        return self._told(call, need, _message(need))
+        return self._told(call, need, self._message(need))
 
     async def _ended(self, call: Call, again: Attempt) -> Outcome:
         """The outcome of the call sent after the login; an error with the link if another login is needed by then."""
         outcome = await again()
         if type(outcome) is Failed and outcome.login is not None:
-            return self._told(call, outcome.login, _message(outcome.login))
+            return self._told(call, outcome.login, self._message(outcome.login))
         return outcome
 
     def _told(self, call: Call, need: LoginNeed, sentence: str) -> Outcome:
@@ -201,10 +226,8 @@ class LoginRequests(Component):
         return Complete(first_level({"resultType": "complete", "content": content, "isError": is_error}), is_error)
 
     def _note_made(self, link: LinkKey) -> None:
-        self._last_made.pop(link, None)
-        if len(self._last_made) >= MAX_MADE:
-            del self._last_made[next(iter(self._last_made))]
-        self._last_made[link] = self._clock()
+        self._failures.pop(link, None)
+        _remember(self._last_made, link, self._clock())
 
     def _note_open(self, id: str, need: LoginNeed, listener: Listener | None) -> None:
         if listener is None:
@@ -214,26 +237,33 @@ class LoginRequests(Component):
         self._open[id] = LinkKey(need.upstream, need.owner), listener
 
     async def _made(self, call: Call, need: LoginNeed, asked_at: float, seconds: float) -> bool:
-        """Whether a login was made since `asked_at`, or is made within so many seconds.
+        """Whether a login was made since `asked_at`, or is made within so many seconds, before one fails.
 
         Meanwhile progress notifications tell the client that its call goes on.
         """
-        link, made = LinkKey(need.upstream, need.owner), anyio.Event()
+        link, wait = LinkKey(need.upstream, need.owner), _Wait()
         if not self._awaits(link) or self._last_made.get(link, asked_at) > asked_at:
             return True
+        if (failure := self._failures.get(link)) is not None and failure.at > asked_at:
+            return False
         waiting = self._waiting.setdefault(link, set())
-        waiting.add(made)
+        waiting.add(wait)
         try:
             with anyio.move_on_after(seconds):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._keep_alive, call, need)
-                    await made.wait()
+                    await wait.ended.wait()
                     tasks.cancel_scope.cancel()
         finally:
-            waiting.discard(made)
+            waiting.discard(wait)
             if not waiting:
                 self._waiting.pop(link, None)
-        return made.is_set()
+        return wait.is_made
+
+    def _message(self, need: LoginNeed) -> str:
+        failure = self._failures.get(LinkKey(need.upstream, need.owner))
+        wanted = f"The server {need.upstream!r} wants you to log in" + (f": {need.why}." if need.why else ".")
+        return wanted if failure is None else f"{wanted} The last attempt failed: {failure.why}."
 
     async def _keep_alive(self, call: Call, need: LoginNeed) -> None:
         step = 0
@@ -244,8 +274,12 @@ class LoginRequests(Component):
             call.client.notify(PROGRESS, first_level(told))
 
 
-def _message(need: LoginNeed) -> str:
-    return f"The server {need.upstream!r} wants you to log in" + (f": {need.why}." if need.why else ".")
+def _remember(memory: dict[LinkKey, V], link: LinkKey, value: V) -> None:
+    """Keeps a value as the latest; beyond MAX_MADE the oldest is forgotten."""
+    memory.pop(link, None)
+    if len(memory) >= MAX_MADE:
+        del memory[next(iter(memory))]
+    memory[link] = value
 
 
 def _action(answer: Raw) -> str:

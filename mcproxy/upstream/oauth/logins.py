@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import anyio
@@ -23,7 +24,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer, Renew
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
-from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
+from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
@@ -32,8 +33,9 @@ from mcproxy.upstream.oauth.tokens import INVALID_SCOPE, TokenRefused
 
 log = structlog.get_logger()
 
-OnLogin = Callable[[str, str | None], None]
-"""Called with the principal (empty for all callers) and the reason why a login is needed; None once there is one."""
+OnLogin = Callable[[str, str | None, str], None]
+"""Called with the principal (empty for all callers), the reason why a login is needed (None once there is one), and the
+reason why an attempt just failed, if one did."""
 
 
 class GrantStatus(NamedTuple):
@@ -202,13 +204,15 @@ class UpstreamLogins:
         self, principal: str, found: Discovered, redirect_uri: str, document_url: str | None = None
     ) -> StartedLogin:
         """Begins a login. Raises as `OAuthFlow` does."""
-        login, url = await self.flow.begin_login(found, redirect_uri, document_url)
+        with self._failing(principal):
+            login, url = await self.flow.begin_login(found, redirect_uri, document_url)
         return StartedLogin(principal, login, found, url)
 
     async def finish(self, started: StartedLogin, redirected: Mapping[str, str]) -> Grant:
         """The grant, stored and in use. Raises as `OAuthFlow` does."""
         try:
-            grant = await self.flow.finish_login(started.login, started.found.server, redirected, started.principal)
+            with self._failing(started.principal):
+                grant = await self.flow.finish_login(started.login, started.found.server, redirected, started.principal)
         except (LoginFailed, TokenRefused) as error:
             authorizer = self._authorizers.get(started.principal)
             if error.code == INVALID_SCOPE and authorizer is not None:
@@ -216,6 +220,16 @@ class UpstreamLogins:
             raise
         await self.take_over(started.principal)
         return grant
+
+    @contextmanager
+    def _failing(self, principal: str) -> Iterator[None]:
+        """Tells of a failure inside it, if the principal's calls wait for this login."""
+        try:
+            yield
+        except (*PASSING, *DECISIVE) as error:
+            if principal in self._awaited:
+                self._on_login(principal, self._awaited[principal], str(error))
+            raise
 
     async def forget(self, principal: str) -> bool:
         """Revokes a grant at its authorization server, and forgets it; returns whether there was one.
@@ -253,10 +267,10 @@ class UpstreamLogins:
         self._report()
         if why is not None and principal not in self._awaited:
             self._awaited[principal] = why
-            self._on_login(principal, why)
+            self._on_login(principal, why, "")
             self._watch()
         elif why is None and (self._awaited.pop(principal, None) is not None or self._is_other_login(principal, grant)):
-            self._on_login(principal, None)
+            self._on_login(principal, None, "")
         if grant is not None:
             self._logged_in[principal] = grant.id
 

@@ -116,3 +116,49 @@ def test_r78_only_so_many_logins_are_remembered() -> None:
     for number in range(MAX_MADE + 10):
         logins.on_event(LoginAwaited(f"up{number}", None, awaited=False))
     assert len(logins._last_made) == MAX_MADE
+
+
+@pytest.mark.parametrize("is_earlier", [True, False])
+async def test_r67_a_retry_after_a_login_that_failed_is_asked_again_at_once(is_earlier: bool) -> None:
+    clock = Clock(1000.0)
+    logins, outcomes = always_wanted(clock), list[Outcome | None]()
+    failed = LoginAwaited("up", None, awaited=True, failure="access_denied")
+
+    async def retry() -> None:
+        answers = first_level({QUESTION: {"action": "accept"}})
+        outcomes.append(await logins.retried(a_call(FakeClient()), NEED, answers, 1000.0, again))
+
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            clock.now += 1
+            if is_earlier:
+                logins.on_event(failed)
+            tasks.start_soon(retry)
+            await quiet()
+            logins.on_event(failed)
+    assert outcomes == [None]
+    asked = logins.request(a_call(FakeClient()), NEED)
+    assert asked is not None
+    assert b"The last attempt failed: access_denied." in bytes(asked.params["message"])
+    logins.on_event(MADE)
+    asked = logins.request(a_call(FakeClient()), NEED)
+    assert asked is not None
+    assert b"failed" not in bytes(asked.params["message"])
+
+
+async def test_r67_a_retry_after_a_new_question_waits_although_a_login_failed_before() -> None:
+    clock = Clock(1000.0)
+    logins, outcomes = always_wanted(clock), list[Outcome | None]()
+    logins.on_event(LoginAwaited("up", None, awaited=True, failure="access_denied"))
+
+    async def retry() -> None:
+        answers = first_level({QUESTION: {"action": "accept"}})
+        outcomes.append(await logins.retried(a_call(FakeClient()), NEED, answers, 1001.0, again))
+
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(retry)
+            await quiet()
+            assert outcomes == []
+            logins.on_event(MADE)
+    check_told(*outcomes)

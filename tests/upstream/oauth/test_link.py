@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, ForwardedCredentials, InboundToken, Principal
-from mcproxy.call.upstreams import LinkFailure, LinkState, Retired, UpstreamEvent
+from mcproxy.call.upstreams import LinkFailure, LinkState, LoginAwaited, Retired, UpstreamEvent
 from mcproxy.protocol.eras import LATEST
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.upstreams.oauth import OAuthClient, OAuthSettings
@@ -494,3 +494,17 @@ async def test_scopes_that_the_authorization_server_refuses_spoil_one_login_and_
             assert "nonsense for this, which its authorization server refuses" in refused.error.message
             started = await logins.begin("", await logins.discover(""), "http://127.0.0.1:1/callback")
             await logins.finish(started, await follow(started.url))
+
+
+async def test_r67_an_attempt_to_log_in_that_failed_is_told_while_a_login_is_awaited() -> None:
+    store, events = MemoryStore(), list[UpstreamEvent]()
+    async with authorization() as server, linked(server, store, OAuthSettings(), events=events) as upstream:
+        failure(await upstream(tool("any")))
+        logins = upstream.logins
+        assert logins is not None
+        started = await logins.begin("", await logins.discover(""), "http://127.0.0.1:1/callback")
+        denied = {"state": started.login.state, "iss": started.found.server.issuer, "error": "access_denied"}
+        with pytest.raises(LoginFailed):
+            await logins.finish(started, denied)
+    told = [event for event in events if isinstance(event, LoginAwaited)]
+    assert [(event.awaited, "access_denied" in event.failure) for event in told] == [(True, False), (True, True)]
