@@ -1,19 +1,20 @@
 """Stores grants and registrations: in one encrypted file that several processes may share, or in memory.
 
 A grant is on the disk when `save` returns, since a redeemed refresh token is of no more use at its server (requirement
-R65). For the same reason a refreshed grant that cannot be written, as on a full disk, serves from memory until it can
-be written. Files are read and written in threads.
+R65). For the same reason space on the disk is reserved for the next write, so that a full disk costs no refreshed
+grant; one that cannot be written even so serves from memory until it can be. Files are read and written in threads.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -31,6 +32,8 @@ PURPOSE: Final = "oauth grants"
 FIRST_RETRY: Final = 5.0
 LONGEST_RETRY: Final = 300.0
 """Seconds until a failed write is repeated: from FIRST_RETRY, each failure doubles the time, up to this."""
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 T = TypeVar("T")
 
@@ -315,17 +318,15 @@ class FileStore:
             os.close(lock)
 
     def _write(self, sealed: str) -> None:
-        """Writes the file atomically, and to the disk."""
+        """Writes the file atomically, and to the disk; where that is full, into space that was reserved before."""
+        data = sealed.encode()
         try:
-            with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as file:
-                try:
-                    file.write(sealed)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    Path(file.name).replace(self._path)
-                except OSError:
-                    Path(file.name).unlink(missing_ok=True)
+            try:
+                self._replace(self._path, data)
+            except OSError as error:
+                if error.errno not in _FULL or not self._fill_spare(data):
                     raise
+            self._reserve(2 * len(data))
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -333,6 +334,47 @@ class FileStore:
                 os.close(folder)
         except OSError as error:
             raise StoreFailed(f"cannot write {self._path}: {error}") from error
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Puts a new file at `path`. Raises OSError."""
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(path)
+            except OSError:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    @property
+    def _spare(self) -> Path:
+        """A file whose space on the disk takes the next content if there is no other left."""
+        return self._path.with_suffix(".spare")
+
+    def _reserve(self, size: int) -> None:
+        try:
+            present = self._spare.stat().st_size
+        except OSError:
+            present = 0
+        if present < size:
+            with suppress(OSError):  # what was to be written is written
+                self._replace(self._spare, bytes(size))
+
+    def _fill_spare(self, data: bytes) -> bool:
+        """Writes into the spare file, and puts that in place; returns whether it has room. Raises OSError."""
+        try:
+            file = self._spare.open("r+b")
+        except FileNotFoundError:
+            return False
+        with file:
+            if os.fstat(file.fileno()).st_size < len(data):
+                return False
+            file.write(data)
+            file.truncate()
+            os.fsync(file.fileno())
+        self._spare.replace(self._path)
+        return True
 
 
 def _stands(held: Grant, present: Grant | None) -> bool:

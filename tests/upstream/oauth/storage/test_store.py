@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ async def test_r65_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None
         for name in names:
             tasks.start_soon(FileStore(path, SEALER).save, msgspec.structs.replace(grant(), upstream=name))
     assert sorted(each.upstream for each in await FileStore(path, SEALER).all()) == sorted(names)
-    assert sorted(os.listdir(tmp_path)) == ["grants", "grants.lock"]
+    assert sorted(os.listdir(tmp_path)) == ["grants", "grants.lock", "grants.spare"]
 
 
 @dataclass
@@ -217,6 +218,34 @@ async def test_a_refreshed_pair_that_cannot_be_written_serves_and_is_written_wit
     await store.register("https://as", "http://127.0.0.1:1/", ClientIdentity("me"))
     assert await other.load(LOGIN.key) == renewed(2)
     assert await store.load(LOGIN.key) == renewed(2)
+
+
+class NoSpace(FileStore):
+    """A store whose disk has room for no new file, or for no more than there is, as long as `is_full`."""
+
+    is_full = False
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._replace(path, data)
+
+
+async def test_r65_a_pair_that_is_refreshed_while_the_disk_is_full_outlives_the_process(tmp_path: Path) -> None:
+    store = NoSpace(tmp_path / "grants", SEALER)
+    await store.save(LOGIN)
+    for generation in (2, 3):
+        store.is_full = True
+        assert await store.update(renewed(generation)) == renewed(generation)
+        assert await FileStore(tmp_path / "grants", SEALER).load(LOGIN.key) == renewed(generation)
+        assert (tmp_path / "grants").stat().st_mode & 0o777 == 0o600
+        store.is_full = False
+        await store.register("https://as", "http://127.0.0.1:1/", ClientIdentity("me"))  # there is room again
+    store.is_full = True
+    await store.update(renewed(4))
+    assert await store.update(renewed(5)) == renewed(5), "the spare file is used up: it is held in memory"
+    assert await FileStore(tmp_path / "grants", SEALER).load(LOGIN.key) == renewed(4)
+    assert await store.load(LOGIN.key) == renewed(5)
 
 
 async def test_what_cannot_be_written_is_tried_again_ever_more_rarely_while_it_is_used(tmp_path: Path) -> None:
