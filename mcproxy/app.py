@@ -44,6 +44,7 @@ from mcproxy.downstream.front.app import Companion, alone
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.io.context import NOT_KEPT, TransportContext
 from mcproxy.features import features_of
+from mcproxy.features.pins.feature import Pins
 from mcproxy.gateway.explaining import kind_of
 from mcproxy.gateway.feature import Place, Placed
 from mcproxy.gateway.gateway import Gateway
@@ -57,6 +58,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.service.state import grant_store, secret_keys, subscriber_journal
 from mcproxy.settings import Cluster, Settings
+from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import Difference, changed_sections, diff, in_force
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry.metrics import Metrics
@@ -175,8 +177,12 @@ class App(msgspec.Struct, eq=False):
         return self.gateway.listeners()
 
     def unapproved(self) -> list[RefusedEntry]:
-        """As `Gateway.unapproved`."""
-        return self.gateway.unapproved()
+        """As `Pins.unapproved`."""
+        return self.gateway.feature(Pins).unapproved()
+
+    def offered(self) -> dict[str, Approved | None]:
+        """As `Pins.offered`."""
+        return self.gateway.feature(Pins).offered()
 
     def waiting_calls(self) -> Sequence[WaitingCall]:
         """As `CallApprovals.waiting`."""

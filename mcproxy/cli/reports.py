@@ -202,7 +202,7 @@ async def try_upstreams(configuration: Configuration) -> Tried:
         await app.settled()
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
-        scanned = await definition_findings(settings, app, app.gateway.offered())
+        scanned = await definition_findings(settings, app, app.offered())
         warnings = tuple(unmatched(configuration, *_tools(app)))
     told = {report.name: tuple(str(one) for one in scanned if one.upstream == report.name) for report in found}
     return Tried(tuple(dataclasses.replace(report, findings=told[report.name]) for report in found), warnings)
@@ -210,7 +210,7 @@ async def try_upstreams(configuration: Configuration) -> Tried:
 
 def _tools(app: App) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:
     """The tools of each upstream whose list is known, and those that callers see at each endpoint if all are known."""
-    offered = app.gateway.offered()
+    offered = app.offered()
     own = {
         name: [str(msgspec.json.decode(entry)["name"]) for entry in approved.manifest.lists.get(Kind.TOOLS, ())]
         for name, approved in offered.items()

@@ -14,6 +14,7 @@ from mcproxy.settings import Settings
 from mcproxy.settings.installed import installed_feature
 
 FEATURES: Final = (
+    Listed("pins", "pins.feature:Pins", lambda s: True),
     Listed("tracing", "tracing.feature:CallTracing", lambda s: s.proxy.tracing.enabled),
     Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
     Listed("results", "results.limiting:ResultLimits", lambda s: any(spec.limits_results for spec in s.upstreams)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,12 +17,11 @@ from msgspec.structs import replace
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.limits import Limits
 from mcproxy.access.reservations import Ledger
-from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
+from mcproxy.call.calls import Call, Complete, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI
-from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.views.view import View
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.retirement import Retirable, Retirement
@@ -36,13 +35,11 @@ from mcproxy.gateway.hooks import CallHooks
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.input.logins import LoginPages
 from mcproxy.gateway.listings.fetcher import ListFetcher
-from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.lists import Lists
 from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.own_links import OwnLinks
-from mcproxy.gateway.pin_checks import PinChecks, VettedUpstream
 from mcproxy.gateway.pipeline import (
     accounted,
     attributed,
@@ -80,13 +77,15 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
-from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import changed_sections
 from mcproxy.settings.upstreams.upstream import UpstreamTimeouts
 from mcproxy.telemetry.logs import masking
 from mcproxy.telemetry.metrics import Metrics
 
 _TOOLS: Final = Kind.TOOLS
+
+
+F = TypeVar("F", bound=Feature)
 
 
 class Gateway:
@@ -183,7 +182,6 @@ class Gateway:
             record=self.audit.note,
             links=approval_link,
         )
-        self._pin_checks = PinChecks(catalogue, upstreams, metrics)
         self._retirement = Retirement()
         self._runs: dict[str, anyio.CancelScope] = {}
         """The scopes in which features run, by name."""
@@ -218,7 +216,6 @@ class Gateway:
             self._bridge,
             self.approvals,
             self._hooks,
-            self._pin_checks,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
         self._hearers: Final = {
@@ -386,18 +383,12 @@ class Gateway:
         """Whether messages of extensions that the gateway does not know pass between `caller` and an upstream."""
         return self._catalogue.passing(caller) is not None
 
-    def unapproved(self) -> list[RefusedEntry]:
-        """What upstreams offer over shared links and `access.pins` has not approved."""
-        return self._pin_checks.unapproved()
-
-    def offered(self) -> dict[str, Approved | None]:
-        """What each upstream offers now, in the form to be approved; None for an upstream whose lists are unknown."""
-        return self._pin_checks.offered()
-
-    def _vetted(self, upstream: Upstream) -> Upstream:
-        """`upstream`, with its definitions compared at each start, if it starts on demand."""
-        idles = any(spec.name == upstream.name and spec.may_idle for spec in self._settings.upstreams)
-        return VettedUpstream(upstream, self._catalogue, self._refetch) if idles else upstream
+    def feature(self, kind: type[F]) -> F:
+        """The feature of a class. Raises LookupError if the settings do not ask for it."""
+        for feature in self._features.values():
+            if isinstance(feature, kind):
+                return feature
+        raise LookupError(kind.name)
 
     def _wrap_upstreams(self) -> None:
         """Puts the stages of the server's side around each upstream, in the mapping that everyone uses."""
@@ -407,9 +398,6 @@ class Gateway:
             for stage in stages:
                 upstream = stage(upstream)
             self._upstreams[name] = upstream
-
-    def _refetch(self, key: ListKey, call: Call) -> Awaitable[Failed | None]:
-        return self._fetcher.refetched(key, call)
 
     def _lose_links_of(self, name: str, *, returns: bool) -> None:
         """Retires the links to an upstream that a reload replaced or removed.
@@ -517,13 +505,6 @@ class Gateway:
             ),
             *((name, placed) for name, feature in self._features.items() for placed in feature.upstream_stages()),
         ]
-        if settings.access.pins.mode == "enforce":
-            stages.append(
-                (
-                    "pins",
-                    PlacedUpstream(Place.VERIFY, "compares definitions at each start", self._vetted),
-                )
-            )
         return sorted(stages, key=lambda stage: stage[1].place)
 
     def _built(self, settings: Settings) -> Handler:

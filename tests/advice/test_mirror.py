@@ -117,7 +117,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "gateway/test_explaining.py": ("settings/access/policy", "settings/endpoints"),
     "gateway/test_hooks.py": ("settings/access/hooks",),
-    "gateway/test_pinning.py": ("gateway/listings/vetted_lists", "gateway/pin_checks", "settings/access/pins"),
+    "gateway/test_pinning.py": ("gateway/listings/vetted_lists", "features/pins/feature", "settings/access/pins"),
     "gateway/test_pipeline.py": ("call/calls", "call/errors", "call/identity"),
     "http/client/test_connection.py": ("http/client/response",),
     "http/server/test_connection.py": (

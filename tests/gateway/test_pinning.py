@@ -13,6 +13,7 @@ from mcproxy.call.calls import Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.features.pins.feature import Pins
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
@@ -74,7 +75,7 @@ async def test_r45_what_is_as_approved_is_served_as_ever() -> None:
         await ready(h)
         assert await h.listed(Kind.TOOLS) == ["up__push", "up__pull"]
         assert decoded(await h.call("tools/call", name="up__push")) == {"content": []}
-        assert h.gateway.unapproved() == []
+        assert h.gateway.feature(Pins).unapproved() == []
         assert [refused(h, kind) for kind in ("tools", "prompts", "resourceTemplates", "instructions")] == [0, 0, 0, 0]
 
 
@@ -105,7 +106,7 @@ async def test_r45_a_rug_that_is_pulled_leaves_no_tool_and_the_original_brings_i
             assert (outcome.code, outcome.message.replace("push", "none")) == (INVALID_PARAMS, unknown.message)
         assert h["up"].count("tools/call") == calls
         assert refused(h, "tools") == 1
-        assert "description 'Pushes.' became" in h.gateway.unapproved()[0].why
+        assert "description 'Pushes.' became" in h.gateway.feature(Pins).unapproved()[0].why
         h.clock.now += 1
         h["up"].list_changed(Kind.TOOLS, [PUSH, PULL])
         await old.hears(ListChanged(Kind.TOOLS), 2)
@@ -172,7 +173,7 @@ async def test_r45_what_is_new_is_hidden_until_it_is_approved() -> None:
         listener = h.listener()
         assert await h.listed(Kind.TOOLS) == ["up__push", "up__pull"]
         assert error(await h.call("tools/call", name="up__new")).code == INVALID_PARAMS
-        lock = {"up": h.gateway.offered()["up"]}
+        lock = {"up": h.gateway.feature(Pins).offered()["up"]}
         access = h.settings.access.model_copy(update=pins(lock=lock))  # type: ignore[arg-type]  # it is known
         h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
         await listener.hears(ListChanged(Kind.TOOLS))
@@ -236,7 +237,7 @@ async def test_without_a_lock_nothing_is_shown_where_pins_are_enforced() -> None
     async with house(server(), access=pins(lock={})) as h:
         await ready(h)
         assert await h.listed(Kind.TOOLS) == []
-        assert len(h.gateway.unapproved()) == 4
+        assert len(h.gateway.feature(Pins).unapproved()) == 4
 
 
 def test_the_settings_of_a_gateway_keep_their_lock() -> None:

@@ -11,6 +11,7 @@ from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import PushChannel, ServerIdentity
 from mcproxy.configuration.lock import parse_lock
+from mcproxy.features.pins.feature import Pins
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import SKILLS, Kind
@@ -213,7 +214,7 @@ async def test_r45_a_skill_of_which_a_file_changed_is_gone_until_it_is_as_it_was
         await listener.hears(ListChanged(Kind.SKILLS))
         names = [f"{at}{REFUNDS}/SKILL.md", f"{at}skill://acme/open/SKILL.md"]
         assert await h.listed(Kind.SKILLS, endpoint=endpoint, version=version) == names[1:]
-        assert [entry.why for entry in h.gateway.unapproved()] == [
+        assert [entry.why for entry in h.gateway.feature(Pins).unapproved()] == [
             f"it is not approved any more: file {REFUNDS}/a.md went, file {REFUNDS}/b.md came"
         ]
         labels = {"upstream": "a", "kind": "skills"}
@@ -288,7 +289,9 @@ async def test_r45_skills_of_a_lock_file_that_is_older_than_their_pins_are_hidde
     async with house(serving("a", skill(REFUNDS)), access=access) as h:
         await h.ready()
         assert await h.listed(Kind.SKILLS) == []
-        assert ["`mcproxy lock` writes it anew" in entry.why for entry in h.gateway.unapproved()] == [True]
+        assert ["`mcproxy lock` writes it anew" in entry.why for entry in h.gateway.feature(Pins).unapproved()] == [
+            True
+        ]
 
 
 @pytest.mark.parametrize("mode", ["warn", "enforce"])
@@ -296,7 +299,7 @@ async def test_skills_are_offered_for_approval_like_tools(mode: str) -> None:
     async with house(serving("a", skill(REFUNDS)), access={"pins": {"mode": mode}}) as h:
         await h.ready()
         assert len(await h.listed(Kind.SKILLS)) == (mode == "warn")
-        offered = h.gateway.offered()["a"]
+        offered = h.gateway.feature(Pins).offered()["a"]
         assert offered is not None
         assert list(offered.definitions[Kind.SKILLS]) == [f"{REFUNDS}/SKILL.md"]
 

@@ -72,7 +72,7 @@ async def findable_definitions(settings: Settings, before: Lock) -> Offered:
     access = settings.access.model_copy(update={"pins": PinSettings()})
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
-        now = app.gateway.offered()
+        now = app.offered()
         scanned = await definition_findings(settings, app, now)
     configured = {spec.name for spec in settings.upstreams}
     kept = {name: approved for name, approved in before.items() if name in configured}

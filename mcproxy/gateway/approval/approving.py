@@ -41,10 +41,10 @@ from mcproxy.gateway.approval.approval import (
 from mcproxy.gateway.approval.legible import masked
 from mcproxy.gateway.approval.rounds import ApprovedRounds
 from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.listings.fetcher import Refetch
 from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.pin_checks import Refetch
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (

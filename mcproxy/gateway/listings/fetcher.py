@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping
 from functools import partial
 from typing import Final, assert_never
 
@@ -70,6 +70,10 @@ SOONEST_AGAIN: Final = 1.0
 
 ASSUMED_TTL: Final = 60.0
 """Seconds of the TTL of a list whose upstream gives none and does not announce changes."""
+
+
+Refetch = Callable[[ListKey, Call], Awaitable[Failed | None]]
+"""Fetches a list for a call, over a link that is made if there is none; returns the failure, if any."""
 
 
 class ListFetcher(Component):

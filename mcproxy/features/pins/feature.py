@@ -5,7 +5,7 @@ Hides nothing itself: the catalogue leaves out unapproved definitions.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from mcproxy.access.pins import NOUNS, approved
@@ -15,16 +15,14 @@ from mcproxy.call.upstreams import Upstream, UpstreamStatus
 from mcproxy.catalog.freshness import DOUBTFUL
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.configuration.lock import PINNED
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.feature import Core, Feature, Place, PlacedUpstream
+from mcproxy.gateway.listings.fetcher import Refetch
 from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, ErrorObject, parse_text, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Manifest
-from mcproxy.telemetry.metrics import Metrics
-
-Refetch = Callable[[ListKey, Call], Awaitable[Failed | None]]
-"""Fetches a list for a call, over a link that is made if there is none; returns the failure, if any."""
+from mcproxy.settings.differences import enabled
 
 
 class VettedUpstream:
@@ -66,21 +64,29 @@ class VettedUpstream:
         self._upstream.release(owner)
 
 
-class PinChecks(Component):
-    """The definitions offered over shared links, and which of them are not approved.
+class Pins(Feature):
+    """The definitions offered over shared links, and which of them are not approved."""
 
-    `upstreams` are the names of those enabled.
-    """
+    name = "pins"
 
-    goes_by = frozenset({"upstreams"})
+    def __init__(self, core: Core) -> None:
+        self._catalogue = core.catalogue
+        self._refetch = core.fetcher.refetched
+        self._metrics = core.metrics
+        self._enforced = core.settings.access.pins.mode == "enforce"
+        self._idling = {spec.name for spec in core.settings.upstreams if spec.may_idle}
+        self._upstreams = tuple(enabled(core.settings))
+        self._count_unapproved()
 
-    def __init__(self, catalogue: Catalogue, upstreams: Iterable[str], metrics: Metrics) -> None:
-        self._catalogue = catalogue
-        self._metrics = metrics
-        self._watch(upstreams)
+    def upstream_stages(self) -> Iterable[PlacedUpstream]:
+        if not self._enforced:
+            return []
+        return [PlacedUpstream(Place.VERIFY, "compares a server's definitions at each start", self._vetted)]
 
-    def reconfigure(self, change: Reconfiguration) -> None:
-        self._watch(change.upstreams)
+    def _vetted(self, upstream: Upstream) -> Upstream:
+        """`upstream`, with its definitions compared at each start, if it starts on demand."""
+        is_idling = upstream.name in self._idling
+        return VettedUpstream(upstream, self._catalogue, self._refetch) if is_idling else upstream
 
     def unapproved(self) -> list[RefusedEntry]:
         """The definitions on offer that differ from what was approved."""
@@ -105,9 +111,8 @@ class PinChecks(Component):
         )
         return approved(identity.instructions, entries, manifest)
 
-    def _watch(self, upstreams: Iterable[str]) -> None:
+    def _count_unapproved(self) -> None:
         """Counts unapproved definitions at each scrape of the metrics."""
-        self._upstreams = tuple(upstreams)
         for name in self._upstreams:
             for kind in PINNED:
                 count = partial(self._count, name, kind)

@@ -1,0 +1,1 @@
+"""Approved definitions (`access.pins`): what servers offer, compared with what was approved."""
