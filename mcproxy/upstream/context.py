@@ -5,7 +5,8 @@ Every transport and conversation of a link shares one `LinkContext`. Values and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
@@ -175,6 +176,18 @@ class LinkContext:
         self.adopt(self.spec)
         self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
         self.stderr = StderrTail(self.redact)
+
+    @contextmanager
+    def publishing_afterwards(self) -> Iterator[None]:
+        """Keeps what the link publishes within the `with` block until its end, and drops it after an exception."""
+        early: list[Change | PushChannel | UnannouncedLists] = []
+        publish, self.publish = self.publish, early.append
+        try:
+            yield
+        finally:
+            self.publish = publish
+        for change in early:
+            publish(change)
 
     def conceal(self, secrets: tuple[str, ...]) -> None:
         """Redacts secrets of a later credential too; those of the last few credentials are remembered."""

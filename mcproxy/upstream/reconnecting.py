@@ -276,12 +276,14 @@ class ReconnectingLink:
             async with self._connect(self.context) as link:
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 self._attempt_scope.deadline, connected = math.inf, True
-                await self._prepare(self._owner, link.identity, partial(self._send, link))
+                used = UsedLink(link, self._idling) if self._idling.stop_after else None
                 try:
-                    if self._idling.stop_after:
-                        await self._serve_while_used(UsedLink(link, self._idling))
+                    with self.context.publishing_afterwards():
+                        await self._prepare(self._owner, link.identity, partial(self._send, link))
+                        self._go_up(used or link)
+                    if used is not None:
+                        await self._serve_while_used(used)
                     else:
-                        self._go_up(link)
                         self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
                 finally:
                     self._link = None
@@ -292,7 +294,6 @@ class ReconnectingLink:
 
     async def _serve_while_used(self, link: UsedLink) -> None:
         """Returns once the connection has ended, or was idle for long enough."""
-        self._go_up(link)
         while True:
             may_idle = LinkEvent.IDLED in TRANSITIONS[self.status.state]
             with anyio.move_on_after(link.seconds_left() if may_idle else math.inf):

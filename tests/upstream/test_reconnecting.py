@@ -20,6 +20,7 @@ from mcproxy.call.upstreams import (
     Idled,
     LinkFailure,
     LinkState,
+    PushChannel,
     Retired,
     ServerIdentity,
 )
@@ -268,6 +269,7 @@ async def test_calls_do_not_wait_for_a_link_to_a_server_that_is_elsewhere_now_ho
 async def test_no_call_goes_over_a_link_before_it_is_prepared() -> None:
     made, may_go_on = FakeLink(), anyio.Event()
     outcomes: list[Outcome] = []
+    published: list[object] = []
 
     @asynccontextmanager
     async def connect(_: LinkContext) -> AsyncIterator[Link]:
@@ -276,10 +278,13 @@ async def test_no_call_goes_over_a_link_before_it_is_prepared() -> None:
     async def prepare(owner: LinkOwner, identity: ServerIdentity, send: Handler) -> None:
         assert (owner, identity) == (None, made.identity)
         outcomes.append(await send(request("logging/setLevel")))
+        context.publish(PushChannel.LOST)
         await may_go_on.wait()
 
-    context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
-    link = ReconnectingLink(context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, prepare=prepare)
+    context = LinkContext(SPEC, Metrics(CollectorRegistry()), published.append)
+    link = ReconnectingLink(
+        context, connect, published.append, delays=lambda _: 3600, clock=lambda: 7.0, prepare=prepare
+    )
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)
@@ -291,3 +296,4 @@ async def test_no_call_goes_over_a_link_before_it_is_prepared() -> None:
             assert [call.method for call in made.sent] == ["logging/setLevel", "tools/call"]
             tasks.cancel_scope.cancel()
     assert outcomes == [DONE]
+    assert published[:2] == [Connected("u", None, made.identity), PushChannel.LOST]
