@@ -20,10 +20,8 @@ from mcproxy.call.identity import LinkOwner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Send
-from mcproxy.protocol.json.malformed import reads_as_call
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
-    PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorObject,
     InvalidMessage,
@@ -121,11 +119,6 @@ def unanswered(context: LinkContext, call: Call, error: RequestTimeout | Rejecte
             return context.failed(call, str(error), Reason.UNAVAILABLE)
         case _:
             assert_never(error)
-
-
-def is_nearly_json(invalid: InvalidMessage, data: bytes) -> bool:
-    """Whether an unreadable message may be an answer: it is no valid JSON, and does not begin like a call."""
-    return invalid.code == PARSE_ERROR and not reads_as_call(data)
 
 
 def supported_versions(error: ErrorObject) -> Sequence[str] | None:

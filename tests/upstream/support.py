@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
@@ -18,12 +19,16 @@ from mcproxy.call.clients import Change, InputRequest, Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity, UpstreamEvent
+from mcproxy.pending_requests import Send
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, first_level, raw
 from mcproxy.protocol.methods import row_of
 from mcproxy.settings import Proxy, UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.conversation import Conversation
+from mcproxy.upstream.handshake.dialect import HandshakeDialect
 from mcproxy.upstream.link import Connect
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 from tests.timeouts import GUARD
@@ -180,6 +185,27 @@ class FakeLink:
     async def fail_with_bug(self) -> None:
         await self.bug.wait()
         raise ZeroDivisionError
+
+
+@dataclass
+class FakeTransport:
+    """Satisfies `conversation.Transport`; what arrives a test gives to the conversation itself."""
+
+    send: Send
+    carries_exchanges: bool = False
+
+    def attach(self, conversation: Conversation) -> None: ...
+
+    async def receive(self) -> None: ...
+
+    def note_unanswered(self) -> None: ...
+
+    async def close(self, *, politely: bool) -> None: ...
+
+
+def shaking_hands(context: LinkContext, tasks: TaskGroup, send: Send) -> Conversation:
+    """A conversation of the handshake era, which is not open yet."""
+    return Conversation(context, tasks, HandshakeDialect(context), FakeTransport(send))
 
 
 class Events:

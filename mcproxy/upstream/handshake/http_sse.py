@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing
 
 import anyio
-from anyio.abc import TaskGroup
 from yarl import URL
 
 from mcproxy.http.client import ConnectionBroken, origin
@@ -18,8 +17,8 @@ from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
 from mcproxy.protocol.jsonrpc import Message, Request, RequestId, encode
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.bodies import has_answer, messages
-from mcproxy.upstream.handshake.conversation import HandshakeConversation
+from mcproxy.upstream.conversation import Conversation, conversing, has_answer, messages
+from mcproxy.upstream.handshake.dialect import HandshakeDialect
 from mcproxy.upstream.http.requester import Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     EVENTS,
@@ -29,7 +28,7 @@ from mcproxy.upstream.http.responses import (
     read_body,
     read_prefix,
 )
-from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 
 
 @asynccontextmanager
@@ -45,14 +44,10 @@ async def handshake_over_sse(context: LinkContext) -> AsyncIterator[Link]:
         with closing(response):
             if not response.ok or response.content_type != EVENTS:
                 raise requester.rejection(response, await read_prefix(response))
-            async with aclosing(_events(response, context.spec.max_message_bytes)) as events, task_group() as tasks:
-                sse = _HttpSse(context, requester, await _endpoint(events, response.url), tasks)
-                tasks.start_soon(sse.read, events)
-                await sse.conversation.open()
-                try:
-                    yield sse.conversation
-                finally:
-                    sse.conversation.disconnect("the link was closed")
+            async with aclosing(_events(response, context.spec.max_message_bytes)) as events:
+                sse = _HttpSse(context, requester, await _endpoint(events, response.url), events)
+                async with conversing(context, HandshakeDialect(context), sse) as conversation:
+                    yield conversation
 
 
 async def _events(response: UpstreamResponse, limit: int) -> AsyncGenerator[Event, None]:
@@ -76,29 +71,35 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
 
 
 class _HttpSse:
-    """The transport of one link.
+    """Implements `conversation.Transport`.
 
     Each request is posted in a task of its own: its call may be answered on the stream before the POST is.
     """
 
-    def __init__(self, context: LinkContext, requester: Requester, endpoint: URL, tasks: TaskGroup) -> None:
+    carries_exchanges = False
+
+    def __init__(self, context: LinkContext, requester: Requester, endpoint: URL, events: AsyncIterator[Event]) -> None:
         self._requester = requester
         self._endpoint = endpoint
         self._limit = context.spec.max_message_bytes
-        self._tasks = tasks
+        self._events = events
         self._posting: dict[RequestId, anyio.CancelScope] = {}
         """Requests whose POST has no response yet."""
-        self.conversation = HandshakeConversation(context, tasks, self._send)
 
-    async def read(self, events: AsyncIterator[Event]) -> None:
-        """Takes what comes on the stream until it ends, and then closes the link."""
-        self.conversation.disconnect(await self._read(events))
+    def attach(self, conversation: Conversation) -> None:
+        self._conversation = conversation
 
-    async def _read(self, events: AsyncIterator[Event]) -> str:
+    async def close(self, *, politely: bool) -> None:
+        """The stream is closed by whoever opened it."""
+
+    def note_unanswered(self) -> None:
+        """A server that hangs is not told from a busy one."""
+
+    async def receive(self) -> str:
         try:
-            async for event in events:
+            async for event in self._events:
                 if event.event == "message" and event.data:
-                    taken = self.conversation.receive(event.data)
+                    taken = self._conversation.receive(event.data)
                     if taken is not None:
                         await taken
                     self._leave_answered()
@@ -108,11 +109,11 @@ class _HttpSse:
             return f"the event stream broke: {error}"
         return "the event stream ended"
 
-    async def _send(self, message: Message) -> None:
+    async def send(self, message: Message) -> None:
         self._leave_answered()
         if isinstance(message, Request):
             self._posting[message.id] = anyio.CancelScope()
-            self._tasks.start_soon(self._post_request, message)
+            self._conversation.tasks.start_soon(self._post_request, message)
         else:
             await self._post(message)
 
@@ -120,7 +121,7 @@ class _HttpSse:
         """Gives the POSTs of requests that are over little time to end: their connections may serve others then."""
         until = anyio.current_time() + CANCEL_TIMEOUT
         for id, scope in self._posting.items():
-            if scope.deadline == math.inf and self.conversation.settled(id):
+            if scope.deadline == math.inf and self._conversation.settled(id):
                 scope.deadline = until
 
     async def _post_request(self, request: Request) -> None:
@@ -128,7 +129,7 @@ class _HttpSse:
             with self._posting[request.id]:
                 await self._post(request)
         except (NotAccepted, PeerGone, Rejected) as error:
-            self.conversation.fail(request.id, error)
+            self._conversation.fail(request.id, error)
         finally:
             del self._posting[request.id]
 
@@ -141,9 +142,9 @@ class _HttpSse:
             if not isinstance(message, Request) or response.content_type != JSON:
                 raise self._refusal(response, await read_prefix(response))
             body = await read_body(response, self._limit)
-            if not has_answer(messages(body), message.id):
+            if not has_answer(messages(body, batches=True), message.id):
                 raise self._refusal(response, body)
-            taken = self.conversation.receive(body)  # R76
+            taken = self._conversation.receive(body)  # R76
             if taken is not None:
                 await taken
 

@@ -11,12 +11,11 @@ from typing import Final, assert_never
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError
-from mcproxy.pending_requests import PeerGone, PendingRequests, Send
+from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
 from mcproxy.protocol.envelope import META, without_hop_meta
 from mcproxy.protocol.jsonrpc import (
@@ -40,6 +39,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.conversation import Conversation
 from mcproxy.upstream.handshake.older_answers import with_single_block
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import NotAccepted, Rejected
@@ -151,24 +151,15 @@ def _refusal(
 
 
 class ServerRequests:
-    """The unanswered requests of one link; each is answered in a task of `tasks`."""
+    """The unanswered requests of one link; each is answered in a task of its own."""
 
-    def __init__(
-        self,
-        context: LinkContext,
-        tasks: TaskGroup,
-        requests: PendingRequests,
-        send: Send,
-        url_elicitations: UrlElicitations,
-        version: Callable[[], str | None],
-    ) -> None:
-        """`version` returns the negotiated version; None before the handshake."""
-        self._context = context
-        self._tasks = tasks
-        self._requests = requests
-        self._send = send
+    def __init__(self, conversation: Conversation, url_elicitations: UrlElicitations) -> None:
+        self._conversation = conversation
+        self._context = conversation.context
+        self._tasks = conversation.tasks
+        self._requests = conversation.requests
+        self._send = conversation.send_in_time
         self._url_elicitations = url_elicitations
-        self._version = version
         self._open: dict[RequestId, _Open] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
@@ -248,7 +239,7 @@ class ServerRequests:
                 try:
                     with self._requests.held(ids):
                         answer = parse_object(await ask(request))
-                        return Response(id, with_single_block(self._version(), answer))
+                        return Response(id, with_single_block(self._conversation.version, answer))
                 except McpError as refusal:
                     return ErrorResponse(id, refusal.error())
             case _:

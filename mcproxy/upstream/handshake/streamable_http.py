@@ -13,7 +13,6 @@ from typing import Final
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from yarl import URL
 
@@ -34,8 +33,8 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.bodies import has_answer, messages
-from mcproxy.upstream.handshake.conversation import HandshakeConversation
+from mcproxy.upstream.conversation import Conversation, conversing, has_answer, messages
+from mcproxy.upstream.handshake.dialect import HandshakeDialect
 from mcproxy.upstream.http.requester import ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
@@ -49,7 +48,7 @@ from mcproxy.upstream.http.responses import (
     refuses_version,
 )
 from mcproxy.upstream.http.responses import UpstreamResponse as HttpResponse
-from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
+from mcproxy.upstream.link import Link, NotAccepted, Rejected
 
 SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"
@@ -84,12 +83,10 @@ _SESSION_NOT_FOUND: Final = -32001
 @asynccontextmanager
 async def handshake_over_http(context: LinkContext) -> AsyncIterator[Link]:
     """Implements `Connect`: Streamable HTTP (2025-03-26 to 2025-11-25). On leaving, DELETE ends the session."""
-    async with connection_pool(context) as http, task_group() as tasks:
-        streamable = _Streamable(context, Requester(http, context), tasks)
-        try:
-            yield await streamable.open()
-        finally:
-            await streamable.close()
+    async with connection_pool(context) as http:
+        streamable = _Streamable(context, Requester(http, context))
+        async with conversing(context, HandshakeDialect(context), streamable) as conversation:
+            yield conversation
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -132,33 +129,36 @@ def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, ha
 
 
 class _Streamable:
-    """The transport of one link: owns the session id and the conversation."""
+    """Implements `conversation.Transport`; owns the session id."""
 
-    def __init__(self, context: LinkContext, requester: Requester, tasks: TaskGroup) -> None:
+    carries_exchanges = True
+
+    def __init__(self, context: LinkContext, requester: Requester) -> None:
         assert context.spec.url is not None
         self._url = URL(context.spec.url)
         self._context = context
         self._requester = requester
-        self._tasks = tasks
         self._session: str | None = None
         self._post_headers: ExtraHeaders | None = None
-        self._conversation = HandshakeConversation(context, tasks, self._send)
         self._channel = PushChannel.RESTORED
         self._is_pinging = False
         """Whether it is being asked if the session still works."""
         self._due: set[RequestId] = set()
         """Requests that were only accepted: their answers are due on the GET stream."""
 
-    async def open(self) -> Link:
-        await self._conversation.open()
-        self._tasks.start_soon(self._listen)
-        return self._conversation
+    def attach(self, conversation: Conversation) -> None:
+        self._conversation = conversation
 
-    async def close(self) -> None:
+    async def receive(self) -> None:
+        await self._conversation.opened.wait()
+        await self._listen()
+
+    def note_unanswered(self) -> None:
+        """A server that hangs is not told from a busy one."""
+
+    async def close(self, *, politely: bool) -> None:
         """Deletes the session, if there is one that the server still knows."""
-        wanted = self._session is not None and not self._conversation.is_closed
-        self._conversation.disconnect("the link was closed")
-        if not wanted:
+        if not politely or self._session is None:
             return
         with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
             try:
@@ -167,7 +167,7 @@ class _Streamable:
             except (NotAccepted, PeerGone, Rejected):
                 return
 
-    def _send(self, message: Message) -> Awaitable[None]:
+    def send(self, message: Message) -> Awaitable[None]:
         return self._exchange(message) if isinstance(message, Request) else self._post_message(message)
 
     async def _post_message(self, message: Message) -> None:
@@ -188,7 +188,7 @@ class _Streamable:
                 head = response.body.head
                 if head.status < 400 and head.content_type == JSON:
                     body = await read_body(response, self._context.spec.max_message_bytes)
-                    found = messages(body, request.id)
+                    found = messages(body, request.id, batches=True)
                     if len(found) > 1:
                         await self._take_all(found[:-1], request.id)
                     self._take_last(found[-1], request.id)
@@ -202,7 +202,7 @@ class _Streamable:
             broke = isinstance(error, PeerGone) or (isinstance(error, Rejected) and (error.status or 0) >= 500)
             is_open = self._conversation.version is not None and not self._conversation.is_closed
             if broke and is_open and not self._is_pinging:
-                self._tasks.start_soon(self._drain_unless_answered)
+                self._conversation.tasks.start_soon(self._drain_unless_answered)
 
     async def _drain_unless_answered(self) -> None:
         """Closes the link if the server answers nothing in its session any more, so that another is made.
@@ -211,7 +211,7 @@ class _Streamable:
         """
         self._is_pinging = True
         try:
-            if not await self._conversation.answers_ping():
+            if not await self._conversation.still_answers():
                 self._conversation.drain("the upstream answers nothing in this session any more, not even a ping")
         finally:
             self._is_pinging = False
@@ -425,7 +425,7 @@ class _Streamable:
 
     async def _take_answer(self, body: bytes, id: RequestId) -> bool:
         """Takes the messages of a body if one is the answer to request `id`; returns whether `id` is answered."""
-        found = messages(body) if body else ()
+        found = messages(body, batches=True) if body else ()
         if has_answer(found, id):
             await self._conversation.take_batch(found, id)
         return self._conversation.settled(id)

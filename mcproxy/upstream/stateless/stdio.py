@@ -7,72 +7,19 @@ it, and to the conversation that follows.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
 
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
-from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse_message
-from mcproxy.upstream.child.liveness import Liveness
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Request, Response, parse_message
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Duplex, Echoed, Link, NotAccepted, Receive, Rejected, Unreachable, task_group
-from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
+from mcproxy.upstream.link import Duplex, Echoed, NotAccepted, Rejected, Unreachable, task_group
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
 UNTIL_STOPPED: Final = Timeouts(math.inf, math.inf)
 """The probe's timeout: the attempt to connect has a deadline, and a successful handshake stops the probe."""
-
-
-class SharedPipe:
-    """A `Duplex` over another: each reader gets all messages; without readers they are dropped."""
-
-    def __init__(self, pipe: Duplex) -> None:
-        self._pipe = pipe
-        self._readers: list[Receive] = []
-        self._receive: Receive = self._receive_by_all
-        self._ended = anyio.Event()
-        self._close_reason = ""
-
-    async def run(self) -> None:
-        self._close_reason = await self._pipe.read(lambda data: self._receive(data))
-        self._ended.set()
-
-    @property
-    def heard(self) -> int:
-        return self._pipe.heard
-
-    async def send(self, message: Message) -> None:
-        await self._pipe.send(message)
-
-    async def read(self, receive: Receive) -> str:
-        self._set_readers([*self._readers, receive])
-        try:
-            await self._ended.wait()
-        finally:
-            self._set_readers([reader for reader in self._readers if reader is not receive])
-        return self._close_reason
-
-    def _set_readers(self, readers: list[Receive]) -> None:
-        self._readers = readers
-        self._receive = readers[0] if len(readers) == 1 else self._receive_by_all
-
-    async def _receive_by_all(self, data: bytes) -> None:
-        for reader in self._readers:
-            taken = reader(data)
-            if taken is not None:
-                await taken
-
-
-@asynccontextmanager
-async def shared_pipe(pipe: Duplex) -> AsyncIterator[SharedPipe]:
-    """`pipe` for several readers; read to its end inside the `with` block."""
-    async with task_group() as tasks:
-        it = SharedPipe(pipe)
-        tasks.start_soon(it.run)
-        yield it
 
 
 ProbeOutcome = ServerIdentity | Older | Unreachable | Rejected | PeerGone
@@ -140,25 +87,6 @@ class PipeProbe:
             return PeerGone(str(error))
         except (Older, Unreachable, Rejected, PeerGone) as error:
             return error
-
-
-@asynccontextmanager
-async def stateless_over_pipe(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
-    """A link to the server that answered the probe. Raises as `PipeProbe.identity` does."""
-    async with task_group() as tasks:
-        conversation = StatelessConversation(
-            context, probe.identity(), pipe.send, sends_cancelled=True, given_up=lambda: liveness.doubt()
-        )
-        with Liveness(
-            pipe, lambda: context.spec.timeouts, tasks, conversation.ask, lambda: False, conversation.disconnect
-        ) as liveness:
-            tasks.start_soon(_read_messages, pipe, conversation)
-            async with listening(conversation):
-                yield conversation
-
-
-async def _read_messages(pipe: Duplex, conversation: StatelessConversation) -> None:
-    conversation.disconnect(await pipe.read(conversation.receive))
 
 
 async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequests) -> None:

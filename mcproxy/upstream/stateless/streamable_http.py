@@ -37,6 +37,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
 from mcproxy.protocol.sse import EventTooLarge
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.conversation import Conversation, conversing
 from mcproxy.upstream.http.requester import ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
@@ -51,7 +52,7 @@ from mcproxy.upstream.http.responses import (
 )
 from mcproxy.upstream.http.responses import UpstreamResponse as HttpResponse
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
-from mcproxy.upstream.stateless.conversation import StatelessConversation, listening
+from mcproxy.upstream.stateless.dialect import StatelessDialect
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern, wants_handshake
 
@@ -69,9 +70,10 @@ async def stateless_over_http(context: LinkContext, timeout: float) -> AsyncIter
     context.awaited = QUESTION.method
     async with connection_pool(context) as http:
         posts = _Posts(context, Requester(http, context))
-        link = _Stateless(context, posts, await _probed(posts, timeout))
-        async with listening(link.conversation):
-            yield link
+        dialect = StatelessDialect(context, await _probed(posts, timeout))
+        mirrored = ParameterHeaders(context.spec.name)
+        async with conversing(context, dialect, _HttpTransport(posts, mirrored)) as conversation:
+            yield _Mirroring(conversation, mirrored)
 
 
 class _Posts:
@@ -189,32 +191,31 @@ async def _first_refusal(
     raise rejection
 
 
-class _Stateless:
-    """Implements `link.Link`: a conversation whose every request is a POST."""
+class _Mirroring:
+    """Implements `link.Link`: a conversation with a server that may want parameters of tools in headers."""
 
-    def __init__(self, context: LinkContext, posts: _Posts, identity: ServerIdentity) -> None:
-        self.identity: Final = identity
-        self.conversation: Final = StatelessConversation(context, identity, self._send, sends_cancelled=False)
-        self._posts = posts
-        self._mirrored = ParameterHeaders(context.spec.name)
+    def __init__(self, conversation: Conversation, mirrored: ParameterHeaders) -> None:
+        self.identity: Final = conversation.identity
+        self._conversation = conversation
+        self._mirrored = mirrored
 
     @property
     def is_closed(self) -> bool:
-        return self.conversation.is_closed
+        return self._conversation.is_closed
 
     async def wait_closed(self) -> str:
-        return await self.conversation.wait_closed()
+        return await self._conversation.wait_closed()
 
     async def __call__(self, call: Call) -> Outcome:
         if self._mirrored.tools:
             await self._mirrored.check(call)
-        outcome = await self.conversation(call)
+        outcome = await self._conversation(call)
         if call.row.lists is _TOOLS and isinstance(outcome, Complete):
             return replace(outcome, result=self._mirrored.note(outcome.result))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
         if type(outcome) is Failed and _lacks_headers(call, outcome) and await self._learn_headers(call):
             await self._mirrored.check(call)
-            return await self.conversation(call)
+            return await self._conversation(call)
         return outcome
 
     async def _learn_headers(self, call: Call) -> bool:
@@ -230,7 +231,29 @@ class _Stateless:
             params = next_page(outcome.result) if isinstance(outcome, Complete) else None
         return False
 
-    async def _send(self, message: Message) -> None:
+
+class _HttpTransport:
+    """Implements `conversation.Transport`: every request is a POST."""
+
+    carries_exchanges = True
+
+    def __init__(self, posts: _Posts, mirrored: ParameterHeaders) -> None:
+        self._posts = posts
+        self._mirrored = mirrored
+
+    def attach(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    async def receive(self) -> None:
+        """Nothing arrives but in the responses to requests."""
+
+    def note_unanswered(self) -> None:
+        """A server that hangs is not told from a busy one."""
+
+    async def close(self, *, politely: bool) -> None:
+        """There is no connection that outlasts its requests."""
+
+    async def send(self, message: Message) -> None:
         """Carries a request's whole exchange. Raises NotAccepted, PeerGone or Rejected."""
         assert isinstance(message, Request), "this transport says nothing but requests"
         mirrored = self._mirrored.headers(row_of(message.method), message.params) if self._mirrored.tools else {}
@@ -239,34 +262,34 @@ class _Stateless:
             if not response.ok:
                 await self._refused(response, message)
             elif response.content_type == JSON:
-                self.conversation.receive(await read_body(response, self._posts.limit), message.id)
+                self._conversation.receive(await read_body(response, self._posts.limit), message.id)
             else:
                 await self._posts.take_events(response, partial(self._receive, message.id))
-            if not self.conversation.settled(message.id):
+            if not self._conversation.settled(message.id):
                 # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
                 raise PeerGone("the response ended without the answer")
         finally:
             if not response.body.is_complete:
-                response.finish(reusable=self.conversation.is_answered(message.id))
+                response.finish(reusable=self._conversation.is_answered(message.id))
 
     def _receive(self, id: RequestId, data: bytes) -> bool:
-        self.conversation.receive(data, id)
-        return self.conversation.settled(id)
+        self._conversation.receive(data, id)
+        return self._conversation.settled(id)
 
     async def _refused(self, response: HttpResponse, request: Request) -> None:
         """Handles an HTTP error: the answer to `request` (R76), a server of the handshake era, or no MCP at all."""
         body = await self._posts.read_refusal(response, partial(self._receive, request.id))
-        if self.conversation.settled(request.id):
+        if self._conversation.settled(request.id):
             return
         message = _parsed(body)
         if isinstance(message, Response | ErrorResponse) and message.id == request.id:
-            self.conversation.take(message, request.id)
+            self._conversation.take(message, request.id)
             return
         rejection = await self._posts.rejection(response, body)
         if not _is_clients_fault(response.status):
             raise rejection
         if isinstance(message, ErrorResponse) and is_modern(message.error, response.status):
-            self.conversation.take(replace(message, id=request.id), request.id)
+            self._conversation.take(replace(message, id=request.id), request.id)
             return
         text = quotable(body)
         if wants_handshake(response.status, text) or refuses_version(response.status, text):

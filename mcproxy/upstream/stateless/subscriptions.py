@@ -207,12 +207,13 @@ class ListenStream:
             raise PeerGone(self._closed)
         return Complete(listening_for(name.name for name, entry in entries.items() if entry.granted))
 
-    def close(self, reason: str) -> None:
-        """Ends all waits: the link is closed."""
+    def close(self, reason: str) -> list[RequestId]:
+        """Ends all waits, as the link is closed. Returns the streams to end."""
         self._closed = reason
         for entry in self._wanted.values():
             if not entry.granted:
                 entry.settle(self._error(reason))
+        return list(self._streams)
 
     def holds(self, id: RequestId) -> bool:
         """Whether `id` is that of a stream that is open or being opened."""
@@ -244,7 +245,7 @@ class ListenStream:
     async def run(self) -> None:
         """Keeps a stream open for all that is wanted, until cancelled, or until the server lacks the method."""
         async with task_group() as tasks:
-            while self._unsupported is None:
+            while self._unsupported is None and self._closed is None:
                 wanted = ListenFilter.of(self._flags, self._wanted)
                 if self._stream is not None and self._stream.end is not None:
                     await self._lost(self._stream, self._stream.end)
@@ -295,7 +296,7 @@ class ListenStream:
             if stream.end is None:
                 stream.ended(self._context.redacted(self._error(why)))
             self._wakeup.notify_all()
-        if stream is self._stream:
+        if stream is self._stream and self._closed is None:
             # At once, even while another stream waits for its acknowledgement: until then nothing is reported.
             self._lose_channel()
 

@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import TaskGroup
 
 from mcproxy.call.errors import Reason
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import Message, Request, encode
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.child.liveness import Liveness
-from mcproxy.upstream.connect import over_pipe
+from mcproxy.upstream.connect import handshake_over_pipe, over_pipe
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.conversation import handshake_over_pipe
 from mcproxy.upstream.link import Link, Receive, task_group
-from mcproxy.upstream.stateless.stdio import shared_pipe
+from mcproxy.upstream.pipe import Liveness, shared_pipe
 from tests.timeouts import GUARD
 from tests.upstream.support import failure, request, tool
 
@@ -80,7 +79,8 @@ class Child:
     answer: Callable[[], Awaitable[None]]
     heard: int = 0
     asked: int = 0
-    may_be_silent: bool = False
+    tasks: TaskGroup = field(init=False)
+    silent: bool = False
     ended: list[str] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
 
@@ -95,7 +95,10 @@ class Child:
         self.tell()
         await self.answer()
 
-    def end(self, reason: str) -> None:
+    def may_be_silent(self) -> bool:
+        return self.silent
+
+    def disconnect(self, reason: str) -> None:
         self.ended.append(reason)
         self.tell()
 
@@ -115,10 +118,11 @@ async def silent() -> None:
 @asynccontextmanager
 async def doubted(child: Child) -> AsyncIterator[Liveness]:
     with anyio.fail_after(GUARD):
-        async with task_group() as tasks:
-            with Liveness(child, lambda: SHORT, tasks, child.ask, lambda: child.may_be_silent, child.end) as liveness:
-                liveness.doubt()
-                yield liveness
+        async with task_group() as child.tasks:
+            liveness = Liveness(child, lambda: SHORT, child)
+            liveness.doubt()
+            yield liveness
+            liveness.close()
 
 
 async def asked_again(child: Child, liveness: Liveness) -> None:
@@ -165,10 +169,10 @@ async def test_a_child_that_says_anything_is_left_alone_though_it_does_not_answe
 
 
 async def test_a_child_that_may_be_silent_is_not_doubted() -> None:
-    child = Child(silent, may_be_silent=True)
+    child = Child(silent, silent=True)
     async with doubted(child) as liveness:
         await anyio.lowlevel.checkpoint()
-        child.may_be_silent = False
+        child.silent = False
         await asked_again(child, liveness)
         assert child.asked == 1
 

@@ -19,10 +19,10 @@ from mcproxy.protocol.jsonrpc import Message, Notification, Request, encode, raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext, SessionOwner
-from mcproxy.upstream.handshake.conversation import MESSAGES_PER_TURN, HandshakeConversation
+from mcproxy.upstream.conversation import MESSAGES_PER_TURN, Conversation
 from mcproxy.upstream.link import Refused, Rejected, task_group
 from tests.timeouts import GUARD
-from tests.upstream.support import FakeClient, answering, decoded, failure, request, tool
+from tests.upstream.support import FakeClient, answering, decoded, failure, request, shaking_hands, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ def related(task: str) -> dict[str, object]:
 class Wire:
     """A conversation whose server is the test."""
 
-    conversation: HandshakeConversation
+    conversation: Conversation
     published: list[object]
     sent: list[Any] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
@@ -78,7 +78,7 @@ async def wired(
             async def send(message: Message) -> None:
                 await wire.send(message)
 
-            wire = Wire(HandshakeConversation(context, tasks, send), published, version=version)
+            wire = Wire(shaking_hands(context, tasks, send), published, version=version)
             await wire.conversation.open()
             yield wire
 
@@ -213,7 +213,7 @@ async def test_a_ping_that_comes_before_initialize_is_sent_is_answered() -> None
 
     with anyio.fail_after(GUARD):
         async with task_group() as tasks:
-            conversation = HandshakeConversation(LinkContext(spec, Metrics(), lambda event: None), tasks, send)
+            conversation = shaking_hands(LinkContext(spec, Metrics(), lambda event: None), tasks, send)
             conversation.receive(b'{"jsonrpc":"2.0","id":7,"method":"ping"}')
     assert sent == [{"jsonrpc": "2.0", "id": 7, "result": {}}]
 
@@ -362,7 +362,7 @@ async def test_initialize_is_not_said_again_where_the_link_ended_as_it_was_refus
     context = LinkContext(UpstreamSettings(name="up", prefix="up", command="fake"), Metrics(), lambda event: None)
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
-            conversation = HandshakeConversation(context, tasks, send)
+            conversation = shaking_hands(context, tasks, send)
             with pytest.raises(Refused):
                 await conversation.open()
     assert len(sent) == 1
