@@ -54,6 +54,20 @@ class TooManySessions(McpError):
         super().__init__(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
 
+class _EndedSessions(TTLCache[str, int]):
+    """The keys of sessions that ended and must not be opened again, each with the Unix time of its issue at the latest.
+
+    Those for which there is no room are forgotten; all sessions as old as one of these count as ended.
+    """
+
+    forgotten_until: int = 0
+
+    def popitem(self) -> tuple[str, int]:
+        key, issued = super().popitem()
+        self.forgotten_until = max(self.forgotten_until, issued)
+        return key, issued
+
+
 class SessionStore:
     """All live sessions. `clock` is monotonic, `wall` a Unix time, both in seconds."""
 
@@ -76,8 +90,7 @@ class SessionStore:
         self._of_account: Counter[str] = Counter()
         """Sessions by the account of the principal that opened them."""
         self._replays = ReplayPools(lambda: self._limits)
-        # Keys of sessions that their clients ended and that must not be opened again, kept for as long as ids last.
-        self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
+        self._ended = _EndedSessions(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
 
     @property
@@ -152,6 +165,8 @@ class SessionStore:
         live = self._live.get(payload.key)
         if live is not None:
             return live
+        if payload.issued <= self._ended.forgotten_until:
+            raise UnknownSession
         if self._context.subscribers.is_lost(payload.key, payload.issued):
             raise UnknownSession
         session = self._enter(id, transport, principal, endpoint, payload, credentials)
@@ -178,13 +193,13 @@ class SessionStore:
     def end(self, session: Session) -> None:
         """Ends a session because its client asked for it: its id is unknown from now on. Idempotent."""
         assert session.caller.session is not None
-        self._ended[session.caller.session] = None
+        self._ended[session.caller.session] = session.issued
         self._context.subscribers.end(session.caller.session)
         self.leave(session)
 
     def forget(self, key: str) -> None:
         """Ends the session with that key, which another process ended; it is not opened again. Idempotent."""
-        self._ended[key] = None
+        self._ended[key] = int(self._wall())
         if (session := self._live.get(key)) is not None:
             self.leave(session)
 

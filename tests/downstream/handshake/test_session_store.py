@@ -159,6 +159,21 @@ async def test_r56_an_ended_session_is_not() -> None:
         assert s.gateway.left == [session]
 
 
+async def test_r56_an_ended_session_stays_so_however_many_others_end() -> None:
+    async with store(max_sessions=10) as s:
+        ended = s.open("bob")
+        s.sessions.end(ended)
+        s.clock.now += 1
+        for _ in range(30):
+            s.sessions.end(s.open())
+        with pytest.raises(UnknownSession):
+            s.find(ended.id, "bob")
+        s.clock.now += 1
+        later = s.open("bob")
+        s.sessions.leave(later)
+        assert s.find(later.id, "bob").id == later.id
+
+
 async def test_r56_an_ended_session_stays_so_however_many_unseen_ones_come_and_go() -> None:
     async with store(max_sessions=3) as s:
         ended = s.open()
