@@ -215,6 +215,19 @@ class SharedGrants:
         if known is None or _is_newer(grant, known):
             self._known[grant.key] = grant
 
+    def is_held(self, key: GrantKey) -> bool:
+        """Whether a grant could not be stored yet."""
+        return key in self._held
+
+    def keep(self, grant: Grant) -> None:
+        """Takes in a grant that another replica renewed and could not store: stores it as soon as possible."""
+        held = self._held.get(grant.key)
+        if isinstance(held, _Withdrawn) or _is_later(self.latest(grant.key), grant):
+            return
+        self.learn(grant)
+        self._hold(grant.key, grant)
+        self.note_change(grant.key)
+
     def note_change(self, key: GrantKey) -> None:
         """Another process changed a grant: reads it again."""
         self._changes[hash(key) % _BUCKETS] += 1

@@ -9,6 +9,8 @@ that only one replica can set. It protects replicas that have not heard of each 
 gone, or while the store is down. Second, each replica asks those it knows whether they redeem the token or have
 redeemed it: the store may have lost the claim, or not have the new pair yet. Of two that ask each other, the lower
 label goes first.
+
+A result that cannot be stored is told to the other replicas, so that the login outlives this one.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class Inquiry(msgspec.Struct, frozen=True):
 
     key: GrantKey
     label: str
-    """The label of the replica that is about to redeem the refresh token."""
+    """The label of the replica that asks."""
+    unstored: Grant | None = None
+    """The grant, if that replica has redeemed the refresh token by now and could not store the result."""
 
 
 @dataclass(slots=True)
@@ -207,6 +211,9 @@ class Renewals:
         except _NotUnderstood:
             return self._sealed(_ANSWER_PURPOSE, InquiryAnswer())
         self._silent.discard(inquiry.label)
+        if inquiry.unstored is not None:
+            self._grants.keep(inquiry.unstored)
+            return self._sealed(_ANSWER_PURPOSE, InquiryAnswer())
         running = self._running.get(inquiry.key)
         goes_first = False
         if running is not None and running.asks:
@@ -320,7 +327,11 @@ class Renewals:
             if stored is not None and _is_news(stored, renewal):
                 return stored
             with token_request_counted(self._metrics, flow.upstream):
-                return await flow.renew(replace(renewal, grant=stored or renewal.grant))
+                renewed = await flow.renew(replace(renewal, grant=stored or renewal.grant))
+            if renewed.id and self._grants.is_held(renewal.key):
+                # Else the login ends with this process: nobody else has its refresh token.
+                await self._inquire(renewal.key, renewed)
+            return renewed
         finally:
             with suppress(StoreUnavailable):
                 await self._store.remove(claim, self._own)
@@ -342,12 +353,12 @@ class Renewals:
                 await anyio.sleep(PAUSE)
         raise TokenUnavailable("another replica is renewing this grant, and does not finish")
 
-    async def _inquire(self, key: GrantKey) -> list[InquiryAnswer]:
-        """What the others know of a grant, as far as they answer."""
+    async def _inquire(self, key: GrantKey, unstored: Grant | None = None) -> list[InquiryAnswer]:
+        """What the others know of a grant, as far as they answer; or tells them of one that could not be stored."""
         if self._members is None:
             return []
         own = self._sealer.label
-        question = self._sealed(_PURPOSE, Inquiry(key, own))
+        question = self._sealed(_PURPOSE, Inquiry(key, own, unstored))
         answers: list[InquiryAnswer] = []
 
         async def ask(member: Member) -> None:

@@ -227,6 +227,46 @@ async def test_while_the_store_is_away_the_home_alone_decides_and_tells_the_othe
         assert await b.grants.load(KEY) == again[0]
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_r65_a_home_that_dies_before_it_could_store_a_pair_has_told_the_others(*, is_lost: bool) -> None:
+    async with running() as (server, store, (home, b, c)):
+        grant = await logged_in(home.flow)
+        store.is_away = True
+        assert (await home.renew(grant)).token.access == "access-token-2"
+        for peer in (b, c):
+            del peer.circle.present[home.circle.own]
+        store.is_away = False
+        if is_lost:
+            await store.remove(f"grant:{opaque_name(*KEY)}")
+        await b.grants.settle()
+        stored = await SharedGrants(store, c.sealer).load(KEY)
+        assert stored is not None
+        assert stored.token.access == "access-token-2"
+        assert (await c.renew(grant)).token.access == "access-token-2"
+        assert (await c.renew(stored)).token.access == "access-token-3"
+        assert asked(server) == 2
+
+
+async def test_a_pair_that_is_told_to_others_brings_back_no_login_that_was_taken_back() -> None:
+    async with running() as (_, store, (home, b, _c)):
+        grant = await logged_in(home.flow)
+        store.is_away = True
+        await b.grants.delete(KEY)
+        await home.renew(grant)
+        assert await b.grants.load(KEY) is None
+        store.is_away = False
+        await b.grants.settle()
+        await home.grants.settle()
+        assert await SharedGrants(store, b.sealer).load(KEY) is None
+
+
+async def test_a_pair_that_is_stored_is_told_to_nobody() -> None:
+    async with running() as (_, _store, (home, b, _c)):
+        grant = await logged_in(home.flow)
+        await home.renew(grant)
+        assert b.grants.latest(KEY) is None
+
+
 async def test_a_refusal_and_an_outage_at_the_home_are_told_as_such() -> None:
     async with running() as (server, _, (home, b, _c)):
         grant = await logged_in(home.flow)
