@@ -1,18 +1,21 @@
 """Publishes changes to the other replicas, and receives theirs, over a stream in the shared store.
 
-Entries are numbered without gaps. A replica that missed some, or finds the stream lost, drops everything that it
-remembers. It ignores its own entries. When the store was down and is back, reading and writing resume where they
-stopped; events wait until then, and too many of them are published as a gap.
+Entries are numbered without gaps twice: by the store, and by their sender, sealed with the events. So whoever can
+write into the store can neither renumber nor replay them. A replica that missed some, or finds the stream lost, drops
+everything that it remembers. It ignores its own entries. When the store was down and is back, reading and writing
+resume where they stopped; events wait until then, and too many of them are published as a gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import secrets
+from enum import Enum
 from typing import Final, Literal, Protocol
 
 import anyio
 import msgspec
 import structlog
+from cachetools import LRUCache
 
 from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.call.upstreams import UpstreamChanged, UpstreamEvent
@@ -33,6 +36,9 @@ PACE: Final = 0.005
 """Seconds between two entries of this replica, so that many events are one."""
 AWAY: Final = 0.5
 """Seconds until a store that failed is tried again."""
+
+MAX_SENDERS: Final = 4096
+"""Senders of events that are remembered: replicas, and commands, each of which is another sender."""
 
 _PURPOSE: Final = "cluster events"
 
@@ -90,6 +96,10 @@ class _Told(msgspec.Struct, frozen=True, array_like=True):
     origin: str
     """The label of the replica that publishes it."""
     events: list[ClusterEvent]
+    sender: str = ""
+    """Identifies the process that publishes it, among those before and after it; empty if it is of an older version."""
+    number: int = 0
+    """Its number among the entries of its sender, from 1."""
 
 
 class Hearer(Protocol):
@@ -105,6 +115,31 @@ class Hearer(Protocol):
 _decoder: Final = msgspec.json.Decoder(_Told)
 
 
+class Senders:
+    """How far the entries of each sender were read; of at most MAX_SENDERS, those heard of last."""
+
+    def __init__(self) -> None:
+        self._numbers: LRUCache[str, int] = LRUCache(MAX_SENDERS)
+
+    def arrival(self, sender: str, number: int) -> Arrival:
+        """How an entry follows those before it of the same sender."""
+        before = self._numbers.get(sender, 0)
+        if not sender or number < 1:
+            return Arrival.AFTER_GAP
+        if number <= before:
+            return Arrival.AGAIN
+        self._numbers[sender] = number
+        return Arrival.NEXT if number == before + 1 else Arrival.AFTER_GAP
+
+
+class Arrival(Enum):
+    """How an entry follows those before it."""
+
+    NEXT = "nothing is missing"
+    AFTER_GAP = "entries before it are missing, or it is not known whether any are"
+    AGAIN = "it was read before"
+
+
 class ClusterEvents:
     """Publishes events to other replicas, and passes theirs to `hearer`."""
 
@@ -115,6 +150,9 @@ class ClusterEvents:
         self._metrics = metrics
         self._pending: dict[ClusterEvent, None] = {}
         self._told = Wakeup()
+        self._sender = secrets.token_hex(8)
+        self._number = 0
+        self._senders = Senders()
         self._position: StreamPosition | None = None
         """The position of the last entry that was read; None before the first read."""
         self._failing: set[_Doing] = set()
@@ -149,21 +187,22 @@ class ClusterEvents:
             while not self._pending:
                 await self._told.wait()
             events, self._pending = list(self._pending), {}
-            try:
-                await append(self._store, self._sealer, events)
-            except StoreUnavailable as error:
-                self._fails("writing", error)
-                self._again(events)
-                await anyio.sleep(AWAY)
-                continue
-            self._works("writing")
+            self._number += 1
+            await self._append(_Told(self._sealer.label, events, self._sender, self._number))
             self._metrics.cluster_events.labels("told").inc(len(events))
             await anyio.sleep(PACE)
 
-    def _again(self, events: Iterable[ClusterEvent]) -> None:
-        later, self._pending = self._pending, dict.fromkeys(events)
-        for event in later:
-            self.tell(event)
+    async def _append(self, told: _Told) -> None:
+        """Appends an entry as often as needed. One that is there twice is read once: it has the same number."""
+        while True:
+            try:
+                await _append(self._store, self._sealer, told)
+            except StoreUnavailable as error:
+                self._fails("writing", error)
+                await anyio.sleep(AWAY)
+            else:
+                self._works("writing")
+                return
 
     async def _read(self) -> None:
         while True:
@@ -218,6 +257,13 @@ class ClusterEvents:
             return
         if told.origin == self._sealer.label:
             return
+        match self._senders.arrival(told.sender, told.number):
+            case Arrival.AGAIN:
+                return
+            case Arrival.AFTER_GAP:
+                self._miss()
+            case Arrival.NEXT:
+                pass
         self._metrics.cluster_events.labels("heard").inc(len(told.events))
         for event in told.events:
             if isinstance(event, StaleAll):
@@ -231,9 +277,12 @@ class ClusterEvents:
 
 
 async def append(store: Store, sealer: Sealer, events: list[ClusterEvent]) -> None:
-    """Publishes events to all replicas except the sealer's own. Raises StoreUnavailable."""
-    told = msgspec.json.encode(_Told(sealer.label, events))
-    await store.append(STREAM, sealer.seal(_PURPOSE, told).encode(), KEPT)
+    """Publishes events of a process that publishes no others, to all replicas. Raises StoreUnavailable."""
+    await _append(store, sealer, _Told(sealer.label, events, secrets.token_hex(8), 1))
+
+
+async def _append(store: Store, sealer: Sealer, told: _Told) -> None:
+    await store.append(STREAM, sealer.seal(_PURPOSE, msgspec.json.encode(told)).encode(), KEPT)
 
 
 def upstream_change(event: StaleResource | StaleList) -> UpstreamChanged:

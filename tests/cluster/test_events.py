@@ -17,8 +17,10 @@ from mcproxy.call.upstreams import Disconnected, UpstreamChanged
 from mcproxy.cluster.events import (
     MAX_PENDING,
     STREAM,
+    Arrival,
     ClusterEvent,
     ClusterEvents,
+    Senders,
     SessionEnded,
     StaleAccess,
     StaleList,
@@ -55,12 +57,12 @@ class Hearing:
 
     heard: list[ClusterEvent] = field(default_factory=list)
     gaps: int = 0
-    markers: int = 0
+    markers: set[str] = field(default_factory=set)
     _news: Wakeup = field(default_factory=Wakeup)
 
     def on_cluster_event(self, event: ClusterEvent) -> None:
         if isinstance(event, SessionEnded) and event.key.startswith(MARKER):
-            self.markers += 1
+            self.markers.add(event.key)
         else:
             self.heard.append(event)
         self._news.notify_all()
@@ -97,16 +99,19 @@ async def replicas(store: Store, many: int = 3) -> AsyncIterator[list[Replica]]:
         for each in made:
             tasks.start_soon(each.events.run)
         await listening(made)
+        for each in made:
+            each.hearing.gaps = 0
         yield made
         tasks.cancel_scope.cancel()
 
 
 async def listening(made: Sequence[Replica]) -> None:
     """Returns once all hear each other. The markers that this takes are kept apart from what is heard later."""
+    markers = [SessionEnded(f"{MARKER}{number}") for number in range(len(made))]
     with anyio.fail_after(GUARD):
-        while not all(each.hearing.markers for each in made):
-            for teller in made[:2]:
-                teller.events.tell(SessionEnded(MARKER))
+        while not all(len(each.hearing.markers) == len(made) - 1 for each in made):
+            for teller, marker in zip(made, markers, strict=True):
+                teller.events.tell(marker)
             await anyio.lowlevel.checkpoint()
 
 
@@ -171,6 +176,78 @@ async def test_an_entry_that_another_secret_sealed_is_a_gap_and_told_to_nobody()
                 await each.hearing.until(lambda it: it.gaps == 1)
                 assert each.hearing.heard == []
             tasks.cancel_scope.cancel()
+
+
+class Hostile(LocalStore):
+    """A store whose writer withholds entries, so that the numbers of the rest have no gap, and remembers all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.withholds = False
+
+    async def append(self, stream: str, value: bytes, keep: int) -> StreamPosition:
+        self.written.append(value)
+        return await self.end(stream) if self.withholds else await super().append(stream, value, keep)
+
+
+async def test_an_entry_that_was_withheld_is_a_gap_however_the_others_are_numbered() -> None:
+    store = Hostile()
+    async with replicas(store) as three:
+        written = len(store.written)
+        store.withholds = True
+        three[0].events.tell(SessionEnded("withheld"))
+        with anyio.fail_after(GUARD):
+            while len(store.written) == written:
+                await anyio.lowlevel.checkpoint()
+        store.withholds = False
+        three[0].events.tell(SessionEnded("next"))
+        for other in three[1:]:
+            await other.hearing.hears(SessionEnded("next"))
+            assert (other.hearing.heard, other.hearing.gaps) == ([SessionEnded("next")], 1)
+
+
+async def test_entries_that_are_replayed_are_heard_once() -> None:
+    store = Hostile()
+    async with replicas(store) as three:
+        three[0].events.tell(SessionEnded("once"))
+        await three[1].hearing.hears(SessionEnded("once"))
+        for value in list(store.written):
+            await store.append(STREAM, value, 1000)
+        three[0].events.tell(SessionEnded("next"))
+        await three[1].hearing.hears(SessionEnded("next"))
+        assert three[1].hearing.heard == [SessionEnded("once"), SessionEnded("next")]
+        assert three[1].hearing.gaps == 0
+
+
+async def test_an_entry_whose_write_was_done_and_not_answered_is_heard_once_and_is_no_gap() -> None:
+    class Unanswering(LocalStore):
+        fails = False
+
+        async def append(self, stream: str, value: bytes, keep: int) -> StreamPosition:
+            position = await super().append(stream, value, keep)
+            if self.fails:
+                self.fails = False
+                raise StoreUnavailable("the answer was lost")
+            return position
+
+    store = Unanswering()
+    async with replicas(store) as three:
+        store.fails = True
+        three[0].events.tell(SessionEnded("once"))
+        three[0].events.tell(SessionEnded("next"))
+        await three[1].hearing.hears(SessionEnded("next"))
+        three[0].events.tell(SessionEnded("last"))
+        await three[1].hearing.hears(SessionEnded("last"))
+        assert three[1].hearing.heard == [SessionEnded(key) for key in ("once", "next", "last")]
+        assert three[1].hearing.gaps == 0
+
+
+def test_what_may_have_been_missed_of_a_sender_is_a_gap() -> None:
+    senders = Senders()
+    follows = [senders.arrival(*each) for each in (("a", 3), ("a", 4), ("b", 1), ("a", 6), ("a", 5), ("b", 2), ("", 1))]
+    nxt, gap, again = Arrival.NEXT, Arrival.AFTER_GAP, Arrival.AGAIN
+    assert follows == [gap, nxt, nxt, gap, again, nxt, gap]
 
 
 async def test_entries_that_are_not_kept_any_more_are_a_gap(redis_store: Store) -> None:

@@ -7,6 +7,7 @@ refresh token is void; a new login is refused. The replicas fill a store again t
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -30,6 +31,12 @@ MAX_KNOWN: Final = 10_000
 """Grants that are remembered as last read or written."""
 AWAY: Final = 0.5
 """Seconds until a store that failed is asked again."""
+MAX_REVOKED: Final = 100_000
+"""Upstreams and principals whose revoked logins are remembered."""
+MAX_IDS: Final = 8
+"""Ids of revoked logins that are remembered for one upstream and principal; the age of a grant tells earlier ones."""
+SKEW: Final = 60.0
+"""Seconds by which the clocks of replicas may differ."""
 ATTEMPTS: Final = 8
 """Attempts to store a grant that others change at the same time."""
 
@@ -43,6 +50,25 @@ _BUCKETS: Final = 4096
 log = structlog.get_logger()
 
 
+class Revocation(msgspec.Struct, frozen=True, array_like=True):
+    """The logins of one key that were taken back."""
+
+    at: float
+    """The Unix time in seconds of the last revocation."""
+    ids: tuple[str, ...]
+    """The ids of the last of them, at most MAX_IDS."""
+
+    def covers(self, grant: Grant) -> bool:
+        """Whether a grant is of a login that was taken back, or of one before that."""
+        return bool(grant.id) and (grant.id in self.ids or grant.token.obtained_at < self.at - SKEW)
+
+    def with_earlier(self, earlier: Revocation | None) -> Revocation:
+        """Both revocations of the same key."""
+        if earlier is None:
+            return self
+        return Revocation(max(self.at, earlier.at), tuple(dict.fromkeys((*earlier.ids, *self.ids)))[-MAX_IDS:])
+
+
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
     """The sealed content of one entry."""
 
@@ -50,6 +76,8 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     """The grant's key: an entry that was moved to another name is refused."""
     grant: Grant | None
     """None if the grant was revoked."""
+    revocation: Revocation | None = None
+    """With a revoked grant: what was revoked, and when; None if an older version revoked it."""
 
 
 class _StoredRegistration(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +100,13 @@ class _Withdrawn(NamedTuple):
 class SharedGrants:
     """Implements `upstream.oauth.storage.store.GrantStore`."""
 
-    def __init__(self, store: Store, sealer: Sealer, max_known: int = MAX_KNOWN) -> None:
+    def __init__(
+        self, store: Store, sealer: Sealer, max_known: int = MAX_KNOWN, wall: Callable[[], float] = time.time
+    ) -> None:
+        """`wall` is a Unix time in seconds."""
+        self._wall = wall
+        self._revoked: LRUCache[GrantKey, Revocation] = LRUCache(MAX_REVOKED)
+        """What was taken back, as far as this process has heard: the store may be made to say otherwise."""
         self._store = store
         self._sealer = sealer
         self._known: LRUCache[GrantKey, Grant] = LRUCache(max_known)
@@ -107,10 +141,19 @@ class SharedGrants:
             if key not in self._held:
                 raise
             return known
+        if stored is not None and self._was_revoked(stored):
+            log.warning(
+                "a login that was taken back is in the store again: not used, and taken out",
+                upstream=key.upstream,
+                principal=key.principal,
+            )
+            self._hold(key, _Withdrawn(stored.id))
+            return None
         if stored is None:
             held = self._held.get(key)
             if isinstance(held, Grant) and not held.id:
                 return held
+            self._note_revocation(key)
             self._known.pop(key, None)
             self._held.pop(key, None)
             return None
@@ -150,6 +193,7 @@ class SharedGrants:
         return counts
 
     async def delete(self, key: GrantKey) -> None:
+        self._note_revocation(key)
         try:
             await self._store.put(_name(key), self._sealed(key, None), WITHDRAWN_LIFE)
         except StoreUnavailable:
@@ -166,7 +210,8 @@ class SharedGrants:
         except StoreUnavailable as error:
             raise away() from error
         grants = [self._opened(sealed) for sealed in entries if sealed is not None]
-        return sorted((grant for grant in grants if grant is not None), key=lambda grant: grant.key)
+        valid = (grant for grant in grants if grant is not None and not self._was_revoked(grant))
+        return sorted(valid, key=lambda grant: grant.key)
 
     async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
         try:
@@ -212,6 +257,8 @@ class SharedGrants:
     def learn(self, grant: Grant) -> None:
         """Takes in a grant that another replica renewed or uses."""
         known = self._known.get(grant.key)
+        if self._was_revoked(grant):
+            return
         if known is None or _is_newer(grant, known):
             self._known[grant.key] = grant
 
@@ -296,6 +343,8 @@ class SharedGrants:
             sealed = await self._store.get(_name(grant.key))
             if sealed is not None:
                 present = self._opened(sealed, grant.key)
+                if present is not None and self._was_revoked(present):
+                    present = None
                 if present is not None and (present.id != grant.id or present.generation >= grant.generation):
                     return present
                 if present is None and grant.id:
@@ -332,8 +381,19 @@ class SharedGrants:
         self.note_change(key)
         self.tell(key)
 
+    def _was_revoked(self, grant: Grant) -> bool:
+        revocation = self._revoked.get(grant.key)
+        return revocation is not None and revocation.covers(grant)
+
+    def _note_revocation(self, key: GrantKey) -> None:
+        """Remembers that the grant of a key, if any is known, was taken back now."""
+        known = self.latest(key)
+        if known is not None and known.id:
+            self._revoked[key] = Revocation(self._wall(), (known.id,)).with_earlier(self._revoked.get(key))
+
     def _sealed(self, key: GrantKey, grant: Grant | None) -> bytes:
-        return self._sealer.seal(_PURPOSE, msgspec.json.encode(_Stored(key, grant))).encode()
+        revocation = self._revoked.get(key) if grant is None else None
+        return self._sealer.seal(_PURPOSE, msgspec.json.encode(_Stored(key, grant, revocation))).encode()
 
     def _opened(self, sealed: bytes, key: GrantKey | None = None) -> Grant | None:
         """The grant in an entry; None if it was revoked. Raises StoreFailed."""
@@ -343,6 +403,8 @@ class SharedGrants:
             raise _foreign() from error
         if key is not None and stored.key != key:
             raise _foreign()
+        if stored.revocation is not None:
+            self._revoked[stored.key] = stored.revocation.with_earlier(self._revoked.get(stored.key))
         return stored.grant
 
     async def _seal_again(self, name: str, purpose: str) -> None:

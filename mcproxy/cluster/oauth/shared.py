@@ -6,8 +6,7 @@ Made before the upstreams, which use it; it learns of the other replicas once th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from anyio.abc import TaskGroup
@@ -61,9 +60,15 @@ class SharedOAuth:
     def on_change(self, upstream: str, principal: str) -> None:
         self.grants.note_change(GrantKey(upstream, principal))
         logins = self._find_logins(upstream)
-        if logins is not None and self._tasks is not None:
+        if self._tasks is not None:
             # At once: a call may wait for this login, and one that was taken back ends here too.
-            self._tasks.start_soon(partial(logins.take_over, principal))
+            self._tasks.start_soon(self._take_over, logins, GrantKey(upstream, principal))
+
+    async def _take_over(self, logins: UpstreamLogins | None, key: GrantKey) -> None:
+        with suppress(StoreFailed):
+            await self.grants.load(key)  # It remembers what was taken back, whoever uses it here.
+        if logins is not None:
+            await logins.take_over(key.principal)
 
     def on_gap(self) -> None:
         self.grants.note_gap()

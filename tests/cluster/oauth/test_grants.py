@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.cluster.oauth.grants import SharedGrants
+from mcproxy.cluster.oauth.grants import SKEW, SharedGrants
 from mcproxy.cluster.store.protocol import StoreUnavailable
 from mcproxy.sealing import Sealer
 from mcproxy.upstream.oauth.grants import GrantKey
@@ -23,6 +23,8 @@ pytestmark = pytest.mark.anyio
 
 KEY = GrantKey("up")
 LOGIN = replace(grant(), id="first")
+NOW = LOGIN.token.obtained_at
+"""When every login is made, and taken back."""
 
 
 class Interrupted(LocalStore):
@@ -71,7 +73,7 @@ class Interrupted(LocalStore):
 
 
 def replicas(store: Interrupted, *secrets: bytes) -> list[SharedGrants]:
-    return [SharedGrants(store, Sealer(*secrets or (b"secret",), label=label)) for label in "abc"]
+    return [SharedGrants(store, Sealer(*secrets or (b"secret",), label=label), wall=lambda: NOW) for label in "abc"]
 
 
 async def test_what_one_replica_saves_another_loads_and_hears_of() -> None:
@@ -246,6 +248,54 @@ async def test_a_revocation_that_is_told_late_leaves_a_login_alone_that_came_mea
     await a.settle()
     assert await a.load(KEY) == later
     assert await b.load(KEY) == later
+
+
+async def entry(store: Interrupted) -> tuple[str, bytes]:
+    """The only grant in the store, as whoever can write there copies it."""
+    (name,) = await store.names("grant:")
+    value = await store.get(name)
+    assert value is not None
+    return name, value
+
+
+async def test_a_login_that_was_taken_back_is_not_used_again_however_it_is_put_back_into_the_store() -> None:
+    store = Interrupted()
+    a, b, c = replicas(store)
+    await a.save(LOGIN)
+    assert await b.load(KEY) == LOGIN
+    name, value = await entry(store)
+    await a.delete(KEY)
+    assert await c.load(KEY) is None, "it never used the login, and has heard that it was taken back"
+    assert await b.load(KEY) is None
+    for each in (a, b, c):
+        await store.put(name, value, 1000)
+        assert await each.load(KEY) is None
+        assert await each.all() == []
+        await each.settle()
+        assert (await entry(store))[1] != value, "it is taken out"
+    refreshed = replace(LOGIN, generation=2)
+    await b.update(refreshed)
+    b.learn(refreshed)
+    assert await b.load(KEY) is None
+    later = replace(LOGIN, id="later")
+    await a.save(later)
+    assert [await each.load(KEY) for each in (a, b, c)] == [later] * 3
+    await store.put(name, value, 1000)
+    assert [await each.load(KEY) for each in (a, b, c)] == [None] * 3
+
+
+async def test_nor_is_a_login_from_before_the_one_that_was_taken_back() -> None:
+    store = Interrupted()
+    old = replace(LOGIN, id="old", token=replace(LOGIN.token, obtained_at=NOW - SKEW - 1))
+    a, b, _ = replicas(store)
+    await a.save(old)
+    name, value = await entry(store)
+    await a.save(LOGIN)
+    await a.delete(KEY)
+    assert await b.load(KEY) is None
+    await store.put(name, value, 1000)
+    assert await a.load(KEY) is None
+    assert await b.load(KEY) is None
 
 
 async def test_a_store_that_lost_its_data_is_filled_again_by_who_knows_the_grant() -> None:
