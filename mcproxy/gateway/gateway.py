@@ -34,6 +34,7 @@ from mcproxy.gateway.feature import ROUTING, Core, Feature, Listed, PipelineRow,
 from mcproxy.gateway.hooks import CallHooks
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.input.logins import LoginPages
+from mcproxy.gateway.judged_messages import JudgedUpstream, enforces_after, formal_event, is_judged
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.lists import Lists
@@ -149,7 +150,7 @@ class Gateway:
         """Answers about entries that the gateway adds itself; the same mapping object after each reload."""
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, self._own)
         self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
-        self._task_states = TaskStates(catalogue, task_ids, self._withholds)
+        self._task_states = TaskStates(catalogue, task_ids, self._withholds, self._is_judged)
         self._task_places = TaskPlaces(catalogue, self._upstreams, timeouts, sleep, now)
         self._task_relay = TaskRelay(
             catalogue,
@@ -290,6 +291,11 @@ class Gateway:
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream. Never blocks."""
+        if event.upstream in self._judged:
+            formal = formal_event(event)
+            if formal is None:
+                return
+            event = formal
         kind = type(event.change) if isinstance(event, UpstreamChanged) else type(event)
         for tell in self._hearers.get(kind, ()):
             tell(event)
@@ -390,8 +396,14 @@ class Gateway:
                 return feature
         raise LookupError(kind.name)
 
+    def _quiet(self, upstream: Upstream) -> Upstream:
+        """`upstream`, with what only calls may bring left out, if an enforcing hook judges its results."""
+        return JudgedUpstream(upstream) if upstream.name in self._judged else upstream
+
     def _wrap_upstreams(self) -> None:
         """Puts the stages of the server's side around each upstream, in the mapping that everyone uses."""
+        hooks = self._settings.access.hooks
+        self._judged = frozenset(name for name in self._supervised if is_judged(hooks, name))
         stages = [placed.stage for _, placed in reversed(self._upstream_stages(self._settings))]
         self._upstreams.clear()
         for name, upstream in self._supervised.items():
@@ -412,9 +424,11 @@ class Gateway:
     def _withholds(self, caller: Caller, task: Task, result: Raw) -> bool:
         """Whether a task's result may reach the caller only through a call that passes all stages."""
         upstream, tool = task.link.upstream, task.tool
-        return self._hooks.withholds(upstream, tool) or any(
-            feature.withholds(caller, upstream, tool, result) for feature in self._features.values()
-        )
+        return any(feature.withholds(caller, upstream, tool, result) for feature in self._features.values())
+
+    def _is_judged(self, task: Task) -> bool:
+        """Whether a hook must judge what a task's server writes before the caller sees it."""
+        return self._hooks.withholds(task.link.upstream, task.tool)
 
     async def _read_own(self, call: Call) -> Outcome:
         """The gateway's own resource: the full instructions of all servers that the caller sees."""
@@ -505,6 +519,9 @@ class Gateway:
             ),
             *((name, placed) for name, feature in self._features.items() for placed in feature.upstream_stages()),
         ]
+        if any(map(enforces_after, settings.access.hooks)):
+            about = "keeps back messages that no hook judges"
+            stages.append(("hooks", PlacedUpstream(Place.SEND, about, self._quiet)))
         return sorted(stages, key=lambda stage: stage[1].place)
 
     def _built(self, settings: Settings) -> Handler:

@@ -2,7 +2,8 @@
 
 Two stages of the pipeline, each absent where no hook has its phase; a call that no hook selects passes through. A call
 that a hook changed goes through policy, overrides and approval like any other. The result of a tool is judged by
-whichever call it comes back: that of the tool, or one about the task that this became. Asks only about calls that the
+whichever call it comes back: that of the tool, or one about the task that this became; so are its errors, and the
+questions that it asks. Of other messages of its server little passes: `judged_messages`. Asks only about calls that the
 policy allows; keeps nothing of them.
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from typing import Final, NamedTuple
+from functools import lru_cache, partial
+from typing import Final, NamedTuple, assert_never
 
 import msgspec
 import structlog
@@ -19,14 +20,27 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed
-from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, HookVerdict, Outcome
+from mcproxy.call.calls import (
+    Call,
+    CallSubject,
+    Complete,
+    Failed,
+    Handler,
+    HookVerdict,
+    InputRequired,
+    LoginNeed,
+    Outcome,
+)
+from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.concurrency.retirement import Retirement
 from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.judged_messages import JudgedClient, formal_state, questions
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
+from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
 from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -59,6 +73,14 @@ MAX_REMEMBERED: Final = 256
 _ARGUMENTS: Final = "arguments"
 _TOOL_CALL: Final = "tools/call"
 _RESULT: Final = "result"
+_ERROR: Final = "error"
+_REQUESTS: Final = "requests"
+_JUDGED_STATE: Final = frozenset({_RESULT, _ERROR, INPUT_REQUESTS})
+"""The members of a task's state that hooks judge."""
+_OF_QUESTIONS: Final = frozenset({"resultType", INPUT_REQUESTS, REQUEST_STATE})
+"""The members of a result that asks for input, of which hooks judge the questions, and the client sees no state."""
+MAX_VERDICTS: Final = 32
+"""Verdicts on one call that are kept for the audit; a server may ask any number of questions."""
 _MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "messages", "contents", "description"})
 """The members of a result that a hook may replace; the others it only sees."""
 
@@ -87,6 +109,10 @@ class _Selected(NamedTuple):
     subject: CallSubject
     method: str
     """The method that the hooks are told."""
+
+    @property
+    def enforces(self) -> bool:
+        return any(hook.settings.mode == "enforce" for hook in self.hooks)
 
 
 class _Selection:
@@ -210,11 +236,11 @@ class CallHooks(Component):
         selected = await self._select(select, call)
         if selected is not None and _is_allowed(call, selected.subject):
             for hook in selected.hooks:
-                verdict, body = await self._ask(hook, call, _told(hook, call, selected))
-                if verdict == "deny":
-                    return _denied(call)
-                if verdict == "change":
-                    call = call.with_params({**call.params, _ARGUMENTS: body[_ARGUMENTS]})
+                verdict = await self._ask(hook, call, _told(hook, call, selected), _ARGUMENTS)
+                if verdict.decision == "deny":
+                    return _Denied(verdict.reason).failed
+                if verdict.decision == "change":
+                    call = call.with_params({**call.params, _ARGUMENTS: verdict.body[_ARGUMENTS]})
         return await handler(call)
 
     async def _select(self, select: _Selection, call: Call) -> _Selected | None:
@@ -226,26 +252,90 @@ class CallHooks(Component):
     async def _ask_after(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
         # Selected before the call: its result is judged even if a reload hides the tool from its caller while it runs.
         selected = await self._select(select, call)
-        outcome = await handler(call)
-        result = _result(call, outcome)
-        if result is None or selected is None:
-            return outcome
-        if any(hook.settings.mode == "enforce" for hook in selected.hooks):
-            await _check_unambiguous(result, selected)
+        if selected is None:
+            return await handler(call)
+        made = call
+        if selected.enforces:
+            made = replace(call, client=JudgedClient(call.client, partial(self._check_question, call, selected)))
+        try:
+            return await self._judged(call, selected, await self._outcome(handler, made, selected))
+        except _Denied as denied:
+            return denied.failed
+
+    async def _outcome(self, handler: Handler, call: Call, selected: _Selected) -> Outcome:
+        """The outcome of a call. Raises McpError, after the hooks let it pass if the call was sent."""
+        elsewhere = call.notes.upstream_seconds
+        try:
+            return await handler(call)
+        except McpError as refusal:
+            if call.notes.upstream_seconds != elsewhere:  # else the sentence is the gateway's
+                await self._judge(call, selected, _ERROR, raw(refusal.error()))
+            raise
+
+    async def _judged(self, call: Call, selected: _Selected, outcome: Outcome) -> Outcome:
+        """The outcome as the hooks let it pass. Raises McpError."""
+        match outcome:
+            case Complete() if _describes_task(call):
+                return await self._judged_state(call, selected, outcome)
+            case Complete(result=members):
+                result = raw(members)
+                passed = await self._judge(call, selected, _RESULT, result)
+                return outcome if passed is result else _with_result(outcome, passed)
+            case InputRequired(requests=requests, result=members):
+                await self._judge(call, selected, _REQUESTS, questions(tuple(requests.values())))
+                if not selected.enforces:
+                    return outcome
+                return replace(outcome, result={name: members[name] for name in members if name in _OF_QUESTIONS})
+            case Failed(login=LoginNeed(upstream=upstream) as need):
+                if not selected.enforces:
+                    return outcome
+                error = ErrorObject(outcome.error.code, f"upstream {upstream!r} wants a login")
+                return replace(outcome, error=error, login=replace(need, why=""))
+            case Failed(party=Party.UPSTREAM, error=error):
+                await self._judge(call, selected, _ERROR, raw(error))
+                return outcome
+            case Failed():
+                return outcome
+            case _:
+                assert_never(outcome)
+
+    async def _judged_state(self, call: Call, selected: _Selected, outcome: Complete) -> Complete:
+        state = outcome.result
+        if _RESULT in state:
+            passed = await self._judge(call, selected, _RESULT, state[_RESULT])
+            if passed is not state[_RESULT]:
+                state = {**state, _RESULT: passed}
+        for member, told in ((_ERROR, _ERROR), (INPUT_REQUESTS, _REQUESTS)):
+            if member in state:
+                await self._judge(call, selected, told, state[member])
+        if selected.enforces:
+            state = formal_state(state, _JUDGED_STATE)
+        return outcome if state is outcome.result else replace(outcome, result=state, findings=None)
+
+    async def _check_question(self, call: Call, selected: _Selected, request: InputRequest) -> None:
+        """Raises McpError for a question that may not be asked."""
+        await self._judge(call, selected, _REQUESTS, questions((request,)))
+
+    async def _judge(self, call: Call, selected: _Selected, member: str, value: Raw) -> Raw:
+        """Asks all hooks about what the call's upstream sent, which they are told as `member`.
+
+        Returns what the client gets instead. Raises McpError if it gets nothing.
+        """
+        if selected.enforces:
+            await _check_unambiguous(value, selected)
         for hook in selected.hooks:
-            verdict, body = await self._ask(hook, call, {**_told(hook, call, selected), _RESULT: result})
-            if verdict == "deny":
-                return _denied(call)
-            if verdict == "change":
-                result = _changed(result, parse_object(body[_RESULT]))
-                outcome = _with_result(call, outcome, result)
-        return outcome
+            verdict = await self._ask(hook, call, {**_told(hook, call, selected), member: value}, member)
+            if verdict.decision == "deny":
+                raise _Denied(verdict.reason)
+            if verdict.decision == "change":
+                value = _changed(value, parse_object(verdict.body[_RESULT]))
+        return value
 
     def _of(self, phase: str) -> tuple[_Hook, ...]:
         return tuple(hook for hook in self._hooks if hook.settings.phase == phase)
 
-    async def _ask(self, hook: _Hook, call: Call, payload: Params) -> tuple[str, Params]:
-        """The decision that counts, and its body.
+    async def _ask(self, hook: _Hook, call: Call, payload: Params, changeable: str) -> _Verdict:
+        """The verdict that counts. `changeable` is the member that may be changed.
 
         Raises McpError where the service failed and `fail` says to refuse calls then.
         """
@@ -258,18 +348,40 @@ class CallHooks(Component):
             else:
                 decision = parse_text(answer.get("decision", b"")) or ""
                 reason = (parse_text(answer.get("reason", b'""')) or "")[:MAX_REASON]
-                body = _body(decision, answer, settings, call)
+                body = _body(decision, answer, changeable, call)
         except WebhookFailed as failed:
             decision = "failed"
             log.warning("a hook failed", url=settings.url, why=str(failed), fail=settings.fail)
         self._metrics.hooks.labels(settings.phase, settings.mode, decision).inc()
-        call.notes.verdicts = (*call.notes.verdicts, HookVerdict(settings.phase, settings.mode, decision, reason))
+        noted = HookVerdict(settings.phase, settings.mode, decision, reason)
+        call.notes.verdicts = (*call.notes.verdicts[: MAX_VERDICTS - 1], noted)
         if settings.mode == "audit":
-            return "allow", {}
+            return _ALLOW
         if decision == "failed" and settings.fail == "closed":
             sentence = "a check that every such call needs could not be made; try again later"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
-        return ("allow", {}) if decision == "failed" else (decision, body)
+        return _ALLOW if decision == "failed" else _Verdict(decision, reason, body)
+
+
+class _Verdict(NamedTuple):
+    decision: str
+    reason: str
+    body: Params
+
+
+_ALLOW: Final = _Verdict("allow", "", {})
+
+
+class _Denied(McpError):
+    """What a hook denied."""
+
+    def __init__(self, said: str) -> None:
+        sentence = f"this call was denied by a check of the gateway{f': {said}' if said else ''}"
+        super().__init__(INVALID_REQUEST, sentence, reason=Reason.DENIED)
+
+    @property
+    def failed(self) -> Failed:
+        return Failed(self.error(), Party.GATEWAY, Reason.DENIED)
 
 
 async def _check_unambiguous(result: Raw, selected: _Selected) -> None:
@@ -292,18 +404,8 @@ def _is_allowed(call: Call, subject: CallSubject) -> bool:
     return subject.judge(final).allowed
 
 
-def _result(call: Call, outcome: Outcome) -> Raw | None:
-    """The tool's result in an outcome, be it in the state of a task; None where there is none."""
-    if not isinstance(outcome, Complete):
-        return None
-    return outcome.result.get(_RESULT) if _describes_task(call) else raw(outcome.result)
-
-
-def _with_result(call: Call, outcome: Outcome, result: Raw) -> Outcome:
+def _with_result(outcome: Complete, result: Raw) -> Complete:
     """`outcome` with another result in place of its own."""
-    assert isinstance(outcome, Complete)
-    if _describes_task(call):
-        return replace(outcome, result={**outcome.result, _RESULT: result}, findings=None)
     members = parse_object(result)
     is_error = bytes(members.get("isError", b"")) == b"true"
     return replace(outcome, result=members, is_error=is_error, findings=None)
@@ -340,7 +442,7 @@ def _told(hook: _Hook, call: Call, selected: _Selected) -> Params:
     return {**told, _ARGUMENTS: call.params[_ARGUMENTS]} if _ARGUMENTS in call.params else told
 
 
-def _body(decision: str, answer: Params, settings: HookSettings, call: Call) -> Params:
+def _body(decision: str, answer: Params, member: str, call: Call) -> Params:
     """The body of a service's decision.
 
     Raises WebhookFailed for an unknown decision or a body that lacks what it needs.
@@ -349,19 +451,14 @@ def _body(decision: str, answer: Params, settings: HookSettings, call: Call) -> 
         raise WebhookFailed("its decision is not allow, deny or change")
     if decision != "change":
         return {}
-    member = _ARGUMENTS if settings.phase == "before" else _RESULT
+    if member in (_ERROR, _REQUESTS):
+        raise WebhookFailed(f"its decision is change, and {member!r} can only be allowed or denied")
     try:
         body = parse_object(answer.get("body", Raw(b"null")))
     except InvalidMessage as error:
         raise WebhookFailed("its decision is change, and it has no body") from error
     if member not in body or not is_object(body[member]):
         raise WebhookFailed(f"its decision is change, and its body has no object {member!r}")
-    if settings.phase == "before" and call.row.subject is Subject.RESOURCE:
+    if member == _ARGUMENTS and call.row.subject is Subject.RESOURCE:
         raise WebhookFailed("its decision is change, and a read has no arguments")
     return body
-
-
-def _denied(call: Call) -> Failed:
-    said = call.notes.verdicts[-1].reason
-    sentence = f"this call was denied by a check of the gateway{f': {said}' if said else ''}"
-    return Failed(ErrorObject(INVALID_REQUEST, sentence), Party.GATEWAY, Reason.DENIED)

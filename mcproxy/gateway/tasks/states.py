@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from mcproxy.call.identity import Caller
 from mcproxy.catalog.rewriting import Rewriter
+from mcproxy.gateway.judged_messages import formal_state
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.protocol.envelope import META
@@ -32,13 +33,19 @@ Withholds = Callable[[Caller, Task, Raw], bool]
 class TaskStates:
     """Puts tasks' states into callers' names, without results that only a call may give."""
 
-    def __init__(self, catalogue: Catalogue, ids: TaskIds, withholds: Withholds) -> None:
+    def __init__(
+        self, catalogue: Catalogue, ids: TaskIds, withholds: Withholds, is_judged: Callable[[Task], bool]
+    ) -> None:
+        """`is_judged` says whether what the task's server writes may be told only after a hook has judged it."""
         self._catalogue = catalogue
         self._ids = ids
         self._withholds = withholds
+        self._is_judged = is_judged
 
     def told(self, task: Task, caller: Caller, state: Params) -> Params:
-        """A state in the caller's names, without a result that only a call may give."""
+        """A state in the caller's names, without what only a call may give."""
+        if self._is_judged(task):
+            state = formal_state(state)
         if RESULT in state and self._withholds(caller, task, state[RESULT]):
             state = {name: member for name, member in state.items() if name != RESULT}
         state = self._ids.rewriter(task.link, caller, task.tool).task(state)

@@ -55,8 +55,11 @@ def related(id: str) -> dict[str, object]:
     return {META_RELATED_TASK: {"taskId": id}}
 
 
+MADE = "2026-07-28T12:00:00Z"
+
+
 def described(id: str, status: str = "working") -> dict[str, object]:
-    return {"taskId": id, "status": status, "createdAt": "now", "lastUpdatedAt": "now", "ttl": None}
+    return {"taskId": id, "status": status, "createdAt": MADE, "lastUpdatedAt": MADE, "ttl": None}
 
 
 def core(name: str = "a", support: str = "optional", **tasks: object) -> FakeUpstream:
