@@ -47,6 +47,8 @@ MAX_QUOTED: Final = 2000
 """Characters of a loss's reason that the reasons of later failures quote."""
 MAX_SHORT_LIVED: Final = 1
 """Short-lived connections in a row after which calls wait for the backoff too."""
+PATIENCE: Final = 2.0
+"""Seconds for which calls wait while no connection is made because the last ones ended at once."""
 
 
 class _Attempt(msgspec.Struct):
@@ -161,6 +163,7 @@ class ReconnectingLink:
         """Whether the next connection is the last: it is drained as soon as it is made."""
         self._loss: str | None = None
         """The reason why the last connection was lost, until there is another."""
+        self._paused_until = -math.inf
         self._login_why = ""
         """The reason why a person must log in, from the last attempt to connect."""
         self.status = LinkStatus(LinkState.CONNECTING, clock())
@@ -242,10 +245,25 @@ class ReconnectingLink:
             short_lived = short_lived + 1 if failures and self._connections > connections else 0
             if short_lived > MAX_SHORT_LIVED:
                 # Else each call, and each fetch of a list after connecting, would make and lose another connection.
-                await anyio.sleep(self._delays(failures))
+                await self._pause(self._delays(failures))
                 continue
             with anyio.move_on_after(self._delays(failures)):
                 await self._attempt.wanted.wait()
+
+    async def _pause(self, seconds: float) -> None:
+        """Makes no connection for so long, whoever wants one. Calls do not wait for the end of a long pause."""
+        self._paused_until = anyio.current_time() + seconds
+        if (why := self._why_paused()) is not None:
+            self._settle_attempt(why)
+        await anyio.sleep(seconds)
+
+    def _why_paused(self) -> str | None:
+        """The error for calls during a pause that is too long to wait for; None if there is none."""
+        left = self._paused_until - anyio.current_time()
+        if left <= PATIENCE:
+            return None
+        why = f"it ends again and again soon after it was connected, and is tried again in {math.ceil(left)} s"
+        return why if self._loss is None else self._with_earlier_causes(why)
 
     async def _connect_once(self) -> None:
         """One attempt to connect and, if it succeeds, the life of the connection."""
@@ -420,6 +438,8 @@ class ReconnectingLink:
         """The link, after at most one attempt to connect that all waiters share. Raises Unreachable."""
         if self._link is not None and not self._link.is_closed:
             return self._link
+        if (why := self._why_paused()) is not None:
+            raise Unreachable(why)
         attempt = self._attempt
         attempt.wanted.set()
         with anyio.move_on_after(self.context.spec.timeouts.connect):

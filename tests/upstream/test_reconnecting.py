@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 
-from mcproxy.call.calls import Handler, Outcome
+from mcproxy.call.calls import Failed, Handler, Outcome
 from mcproxy.call.identity import LinkOwner
 from mcproxy.call.upstreams import (
     Connected,
@@ -244,6 +244,32 @@ async def test_r3_calls_do_not_hurry_a_link_that_ends_again_and_again_soon_after
             await anyio.wait_all_tasks_blocked()
         assert len(made) == 2
         tasks.cancel_scope.cancel()
+
+
+async def test_calls_do_not_wait_for_a_child_that_ends_again_and_again() -> None:
+    made: list[Link] = []
+
+    @asynccontextmanager
+    async def connect(_: LinkContext) -> AsyncIterator[Link]:
+        link = FakeLink()
+        link.lost.set()
+        made.append(link)
+        yield link
+
+    patient = SPEC.model_copy(update={"timeouts": SPEC.timeouts.model_copy(update={"connect": 3600.0})})
+    context = LinkContext(patient, Metrics(CollectorRegistry()), lambda change: None)
+    link = ReconnectingLink(context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, prepare=ready)
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            outcomes = [await link(request("tools/list")) for _ in range(5)]
+            tasks.cancel_scope.cancel()
+    assert len(made) == 2
+    assert isinstance(outcomes[-1], Failed)
+    assert (
+        "it ends again and again soon after it was connected, and is tried again in 3600 s"
+        in outcomes[-1].error.message
+    )
 
 
 async def test_calls_do_not_wait_for_a_link_to_a_server_that_is_elsewhere_now_however_often_it_moves() -> None:
