@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
-from mcproxy.configuration.hosts.secret_values import looks_secret
 from mcproxy.settings import Settings
+from mcproxy.settings.secret_values import looks_secret
 from mcproxy.telemetry.logs import MIN_SECRET
 
 MASK: Final = "••••••"

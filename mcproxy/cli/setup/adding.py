@@ -32,7 +32,6 @@ from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, names_a_file, without_secrets
 from mcproxy.configuration.hosts.references import reference
-from mcproxy.configuration.hosts.secret_values import looks_secret
 from mcproxy.configuration.hosts.translation import SERVER_MAPS
 from mcproxy.configuration.loading import (
     ENV_FILE,
@@ -49,6 +48,7 @@ from mcproxy.configuration.packages.offer import Input, Offer, Value, Values, Va
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.references import suggestion
 from mcproxy.service.state import state_folder
+from mcproxy.settings.secret_values import looks_secret
 
 _HOST_AND_PORT: Final = re.compile(r"[\w.-]+:\d+(/|$)")
 

@@ -14,8 +14,8 @@ import typer
 
 from mcproxy.cli.terminal import printable_line
 from mcproxy.configuration.expansion import referred
-from mcproxy.configuration.hosts.secret_values import looks_secret
 from mcproxy.configuration.packages.offer import Input, Offer, Value, Values, Variable
+from mcproxy.settings.secret_values import looks_secret
 
 MAX_SHOWN: Final = 400
 """Characters of a publisher's description that are shown."""

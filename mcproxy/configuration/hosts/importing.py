@@ -30,11 +30,11 @@ from mcproxy.configuration.hosts.references import (
     reference,
     workspace_of,
 )
-from mcproxy.configuration.hosts.secret_values import PASSWORD_IN_URL, looks_secret
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
 from mcproxy.configuration.references import suggestion
 from mcproxy.configuration.validation import Validator
+from mcproxy.settings.secret_values import PASSWORD_IN_URL, looks_secret
 
 HEADER: Final = "# `mcproxy check --connect` validates this file and connects to its servers.\n"
 

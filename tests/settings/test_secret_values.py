@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.configuration.hosts.secret_values import looks_secret
+from mcproxy.settings.secret_values import looks_secret
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 3
 
