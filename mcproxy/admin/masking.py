@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
 from mcproxy.settings import Settings
-from mcproxy.settings.secret_values import looks_secret
+from mcproxy.settings.secret_values import looks_secret, masked_arguments, may_name_secret
 from mcproxy.telemetry.logs import MIN_SECRET
 
 MASK: Final = "••••••"
@@ -18,11 +18,13 @@ MASK: Final = "••••••"
 _SECRET_MAPS: Final = frozenset({"env", "headers"})
 """Mappings whose keys are shown and whose values may all be secret."""
 
-_SECRET_KEY: Final = re.compile(r"secret|token|password|hash|key$|credential", re.IGNORECASE)
+_COMMANDS: Final = frozenset({"args", "headers_command"})
+"""Lists of words of a command."""
 
+_SHOWN: Final = frozenset({"key_header"})
+"""Keys that only sound as if they held a secret."""
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]*$")
-_OPTION: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
 def masked_settings(settings: Settings, secrets: Collection[str]) -> str:
@@ -63,27 +65,15 @@ def _masked_field(field: str) -> str:
     return f"{name}={MASK}" if equals else MASK
 
 
-def _masked_arguments(arguments: Sequence[str], secrets: Collection[str]) -> list[str]:
-    """Arguments of a command without values that look secret, as `--api-key VALUE` and `--token=VALUE`."""
-    shown: list[str] = []
-    flag = ""
-    for argument in arguments:
-        text = str(_masked(argument, secrets))
-        option = _OPTION.fullmatch(text)
-        name, value = (option["name"], option["value"] or "") if option else (flag, text)
-        secret = MASK not in value and looks_secret(name, value)
-        shown.append(text.removesuffix(value) + MASK if secret else text)
-        flag = option["name"] if option and option["value"] is None else ""
-    return shown
-
-
 def _member(key: str, value: Any, secrets: Collection[str]) -> Any:
-    if key == "args":
-        return _masked_arguments(value, secrets)
+    if key == "command" and isinstance(value, str):
+        return masked_arguments([_masked(value, secrets)], MASK)[0]
+    if key in _COMMANDS:
+        return masked_arguments([_masked(argument, secrets) for argument in value], MASK)
     if key in _SECRET_MAPS and isinstance(value, dict):
         return dict.fromkeys(value, MASK)
-    if _SECRET_KEY.search(key) and isinstance(value, str):
+    if key not in _SHOWN and may_name_secret(key) and isinstance(value, str):
         return MASK
-    if _SECRET_KEY.search(key) and isinstance(value, list):
+    if key not in _SHOWN and may_name_secret(key) and isinstance(value, list):
         return [MASK if isinstance(member, str) else _masked(member, secrets) for member in value]
     return _masked(value, secrets)

@@ -16,6 +16,7 @@ from mcproxy.configuration.problems import Path
 from mcproxy.settings import Access, Admin, Proxy, Tls, UpstreamSettings
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
+from mcproxy.settings.secret_values import masked_arguments
 from mcproxy.settings.section import Section
 
 KeyPath = tuple[str, ...]
@@ -204,7 +205,8 @@ def doubts(server: Node) -> Iterator[tuple[Node, str]]:
     command = server.members.get("command")
     if command is not None and _COMMAND_LINE.fullmatch(command.text):
         program, *arguments = _split(command.text)
-        written = ", ".join(json.dumps(argument, ensure_ascii=False) for argument in arguments)
+        shown = masked_arguments(arguments, "...")
+        written = ", ".join(json.dumps(argument, ensure_ascii=False) for argument in shown)
         sentence = "is a whole command line, and no shell reads it: write command: {} and args: [{}]"
         yield command, sentence.format(program, written)
 

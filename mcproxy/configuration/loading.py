@@ -23,6 +23,7 @@ from mcproxy.configuration.hosts.translation import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
+from mcproxy.settings.secret_values import argument_secrets
 from mcproxy.settings.url_secrets import url_credentials
 
 VARIABLE: Final = "MCPROXY_CONFIG"
@@ -156,6 +157,7 @@ def credentials(settings: Settings) -> set[str]:
         values.add(settings.access.approvals.webhook.secret)
     for upstream in settings.upstreams:
         values.update(upstream.env.values(), upstream.headers.values())
+        values.update(argument_secrets((*upstream.args, *upstream.headers_command)))
         # Of `Bearer TOKEN` the token alone is a secret too.
         values.update(value.rpartition(" ")[2] for value in upstream.headers.values())
         values.update(part for part in url_credentials(upstream.url or "") if len(part) >= MIN_URL_SECRET)

@@ -12,6 +12,7 @@ from msgspec import Raw
 from mcproxy.protocol.json.malformed import is_json
 from mcproxy.protocol.jsonrpc import json_of, parse_text, raw
 from mcproxy.settings import UpstreamSettings
+from mcproxy.settings.secret_values import argument_secrets
 from mcproxy.settings.url_secrets import url_secrets
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MIN_SECRET = 8
 """Characters of a secret at least; shorter values occur in ordinary text."""
+MIN_NAMED: Final = 6
+"""Characters of a secret among a command's arguments, which is one by its name or form."""
 MAX_ADDED: Final = 8
 """Later secrets, such as tokens, that are still looked for; more if the last addition alone has more."""
 _MASK = "[redacted]"
@@ -31,7 +34,7 @@ _JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """Removes the values of an upstream's `env`, `headers` and, in part, `url` from a text."""
+    """Removes the values of an upstream's `env` and `headers`, and secrets in its `url` and arguments, from a text."""
 
     secrets: tuple[str, ...]
     added: tuple[str, ...] = ()
@@ -41,7 +44,9 @@ class Redaction(msgspec.Struct, frozen=True):
         """`credentials` are the values that the link's callers brought."""
         given = (*spec.env.values(), *spec.headers.values(), *credentials)
         values = {word for value in given for word in (value, *value.split())} | set(url_secrets(spec.url or ""))
-        return cls(tuple(sorted((value for value in values if len(value) >= MIN_SECRET), key=len, reverse=True)))
+        named = {word for word in argument_secrets((*spec.args, *spec.headers_command)) if len(word) >= MIN_NAMED}
+        found = named | {value for value in values if len(value) >= MIN_SECRET}
+        return cls(tuple(sorted(found, key=len, reverse=True)))
 
     def including(self, secrets: Iterable[str]) -> Redaction:
         """This redaction with later secrets: all of these, and the last few before them."""

@@ -59,6 +59,18 @@ def test_r44_of_a_url_what_may_be_secret_is_masked(url: str, expected: str) -> N
     assert upstream["url"] == expected
 
 
+def test_r44_whatever_names_a_secret_hides_its_value_in_a_command() -> None:
+    args = ["--password", "letmein", "-H", "Authorization: Bearer abc", "-e", "MY_TOKEN=abc", "--port", "80"]
+    spec = {"name": "u", "prefix": "u", "command": "run --api-key abc", "args": args}
+    [upstream] = yaml.safe_load(shown(upstreams=[spec]))["upstreams"]
+    assert upstream["command"] == f"run --api-key {MASK}"
+    hidden = ["--password", MASK, "-H", f"Authorization: Bearer {MASK}", "-e", f"MY_TOKEN={MASK}", "--port", "80"]
+    assert upstream["args"] == hidden
+    headers = {"name": "w", "prefix": "w", "url": "https://h", "headers_command": ["get", "--token", "abc"]}
+    [upstream] = yaml.safe_load(shown(upstreams=[headers]))["upstreams"]
+    assert upstream["headers_command"] == ["get", "--token", MASK]
+
+
 def test_r44_an_argument_that_looks_secret_is_masked() -> None:
     args = ["--api-key", "hunter2hunter2", "--db=postgres://u:hunter2@h/db", "ghp_" + "a1B2" * 8, "--verbose", "files"]
     [upstream] = yaml.safe_load(shown(upstreams=[{"name": "u", "prefix": "u", "command": "x", "args": args}]))[

@@ -45,6 +45,27 @@ def test_a_server_that_asks_on_a_shared_connection_is_told_with_the_setting() ->
     assert "`connection: principal`" in said[0]
 
 
+async def test_r44_arguments_that_a_child_repeats_are_told_without_their_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = (
+        "import json, sys; sys.stdin.readline(); words = ' '.join(sys.argv);"
+        "print(json.dumps({'jsonrpc': '2.0', 'id': 0, 'error': {'code': -32000, 'message': words}})); sys.exit(words)"
+    )
+    secrets = ["hunter2hunter", "letmein-9", "abc.def.ghi", "pass-word-1", "value-of-it"]
+    args = ["--api-key", secrets[0], f"--token={secrets[1]}", "-H", f"Authorization: Bearer {secrets[2]}"]
+    args += [f"postgres://me:{secrets[3]}@host/db", "-e", f"MY_SECRET={secrets[4]}", "--verbose"]
+    config = tmp_path / "mcproxy.json"
+    server = {"command": sys.executable, "args": ["-c", program, *args]}
+    config.write_text(json.dumps({"mcpServers": {"child": server}}))
+    configuration = load_configuration(config)
+    assert set(secrets) <= configuration.secrets, "and no log line shows them"
+    assert await check_connected(configuration, strict=False, as_json=True) is ExitCode.FAILED
+    told = "".join(capsys.readouterr())
+    assert "--verbose" in told, "it was repeated"
+    assert [secret for secret in secrets if secret in told] == []
+
+
 async def test_r85_a_server_that_wants_oauth_is_reported_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

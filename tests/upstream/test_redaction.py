@@ -40,6 +40,22 @@ def test_r44_secrets_are_redacted_in_json_which_stays_json(said: bytes, shown: b
     assert bytes(Redaction.of(SPEC).in_json(Raw(said))) == shown
 
 
+def test_r44_secrets_in_the_arguments_of_a_child_are_redacted() -> None:
+    args = (
+        "--api-key",
+        "hunter2",
+        "-H",
+        "Authorization: Bearer abc-def-123",
+        "--auth",
+        "anonymous",
+        "postgres://u:pass-1@h",
+    )
+    redact = Redaction.of(UpstreamSettings(name="r", prefix="r", command="x", args=args))
+    assert redact("no hunter2 with Bearer abc-def-123 for anonymous at pass-1 of h") == (
+        "no [redacted] with Bearer [redacted] for anonymous at [redacted] of h"
+    )
+
+
 def test_ordinary_words_stay() -> None:
     assert Redaction.of(SPEC)("1 mcp at example.com") == "1 mcp at example.com"
 

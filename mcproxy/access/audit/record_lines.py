@@ -24,6 +24,7 @@ from mcproxy.access.audit.records import REMEMBERED, Record
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Decision, HookVerdict
 from mcproxy.protocol.jsonrpc import RequestId
+from mcproxy.settings.secret_values import names_secret
 from mcproxy.telemetry.logs import REDACTED, encodable, masking
 
 if TYPE_CHECKING:
@@ -36,12 +37,6 @@ MAX_TEXT: Final = 256
 """Characters of a peer's text that are kept; a longer one is cut."""
 MAX_READ: Final = 4096
 """Characters of a peer's text that are searched."""
-
-_NAMES: Final = re.compile(
-    r"pass(word|wd|phrase|code)|secret|token|api[-_]?key|auth|credential|cookie|session|private|signature|\bpin\b|otp",
-    re.IGNORECASE,
-)
-"""Names of arguments whose values are secrets."""
 
 _LOOKS: Final = (
     r"(?is)(?:Bearer|Basic)\s+[\w.~+/=-]+"
@@ -326,7 +321,7 @@ def _said(info: bytes) -> str:
 
 def _hiding(redact: Collection[str]) -> Callable[[str], bool]:
     globs = re.compile("|".join(map(fnmatch.translate, redact)) or r"(?!)")
-    return lambda name: _NAMES.search(name) is not None or globs.match(name) is not None
+    return lambda name: names_secret(name) or globs.match(name) is not None
 
 
 def _shown(arguments: Raw, clean: Clean, hides: Callable[[str], bool]) -> object:

@@ -20,6 +20,7 @@ from mcproxy.configuration.loading import Configuration, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.service import state
 from mcproxy.settings import UpstreamSettings
+from mcproxy.settings.secret_values import masked_arguments
 
 FEW_FILES: Final = 4096
 """Open files below which a busy gateway may run out: each client takes one."""
@@ -139,6 +140,6 @@ def _remedy(specs: Sequence[UpstreamSettings], upstream: dict[str, Any]) -> str:
 
 
 def _by_hand(spec: UpstreamSettings) -> str:
-    """The command of a child, without its environment, whose values may be secret."""
+    """The command of a child, without its environment and the secrets in its arguments."""
     folder = f"cd {shlex.quote(spec.cwd)} && " if spec.cwd else ""
-    return folder + shlex.join([spec.command or "", *spec.args])
+    return folder + shlex.join([spec.command or "", *masked_arguments(spec.args, "...")])

@@ -34,11 +34,10 @@ from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
 from mcproxy.configuration.references import suggestion
 from mcproxy.configuration.validation import Validator
-from mcproxy.settings.secret_values import PASSWORD_IN_URL, looks_secret
+from mcproxy.settings.secret_values import PASSWORD_IN_URL, argument_values, looks_secret
 
 HEADER: Final = "# `mcproxy check --connect` validates this file and connects to its servers.\n"
 
-_FLAG: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _SCHEME: Final = re.compile(r"(?i)(?P<scheme>bearer|basic|token) +(?P<value>.*)")
 _NAME: Final = re.compile(r"\$\{(?:env:)?(\w+)")
 _ESSENTIAL: Final = ("command", "url", "args", "env", "headers", "cwd", "type")
@@ -308,19 +307,16 @@ class _Writer:
         return {**client, "secret": variable}
 
     def _arguments(self, key: str, arguments: list[object]) -> list[object]:
-        written: list[object] = []
-        flag = ""
-        for index, argument in enumerate(arguments):
-            text = argument if isinstance(argument, str) else ""
-            match = _FLAG.fullmatch(text)
-            name = match["name"] if match else flag
-            value = (match["value"] or "") if match else text
-            if value and looks_secret(name, value):
-                variable = self._reference(name or "secret", f"{self.name}: {key}.{index}", value)
-                written.append(text.removesuffix(value) + variable)
-            else:
-                written.append(argument)
-            flag = match["name"] if match and match["value"] is None else ""
+        written = [*arguments]
+        found = argument_values([argument if isinstance(argument, str) else "" for argument in arguments])
+        secrets = [value for value in found if looks_secret(value.name, value.value)]
+        # A narrower value first: of `Authorization: Bearer X` only X becomes a variable.
+        for secret in sorted(secrets, key=lambda value: (-value.end, value.end - value.start)):
+            text = str(written[secret.index])
+            if text[secret.start : secret.end] == secret.value:
+                place = f"{self.name}: {key}.{secret.index}"
+                variable = self._reference(secret.name or "secret", place, secret.value)
+                written[secret.index] = text[: secret.start] + variable + text[secret.end :]
         return written
 
     def _url(self, url: str) -> str:

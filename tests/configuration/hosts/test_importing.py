@@ -59,6 +59,23 @@ def test_r44_secrets_become_variables_and_appear_nowhere(tmp_path: Path) -> None
     assert found.variables["MCPROXY_WEB_AUTHORIZATION"] == "web: headers.Authorization"
 
 
+def test_r44_secrets_in_headers_and_variables_among_arguments_become_variables(tmp_path: Path) -> None:
+    args = ["-H", "Authorization: Bearer abc-123-def", "-e", "A_TOKEN=hunter2hunter2", "--auth", "none"]
+    found = imported(tmp_path / "mcp.json", {"x": {"command": "x", "args": args}})
+    assert found.servers["x"]["args"] == [
+        "-H",
+        "Authorization: Bearer ${MCPROXY_X_AUTHORIZATION}",
+        "-e",
+        "A_TOKEN=${MCPROXY_X_A_TOKEN}",
+        "--auth",
+        "none",
+    ]
+    output = tmp_path / "mcproxy.yaml"
+    output.write_text(found.render())
+    (tmp_path / ".env").write_text(found.render_env())
+    assert load(output, {}).upstreams[0].args == tuple(args)
+
+
 def test_what_is_imported_loads_with_its_variables_set(tmp_path: Path) -> None:
     servers: dict[str, object] = {
         "a": {"command": "x", "env": {"TOKEN": TOKEN}, "disabledTools": ["t"], "alwaysAllow": ["u"]},
