@@ -143,6 +143,12 @@ class Catalogue:
         roles = self._policy.roles_of(caller.principal)
         return self._policy.decide(roles, _item(subject.upstream, subject.kind, subject.own, subject.entry), arguments)
 
+    def judges_arguments(self, caller: Caller, subject: CallSubject) -> bool:
+        """Whether the policy's decision on calls of `subject` depends on their arguments."""
+        assert subject.kind is not None
+        item = _item(subject.upstream, subject.kind, subject.own, subject.entry)
+        return self._policy.verdict(self._policy.roles_of(caller.principal), item).unconditional() is None
+
     def link(self, space: Space, caller: Caller) -> LinkKey:
         """The link that serves `caller`."""
         return LinkKey(space.upstream, owner(space.spec, caller))

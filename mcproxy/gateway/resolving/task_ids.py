@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.call.calls import Call
+from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.catalog.naming import Space
@@ -32,6 +32,8 @@ class Task:
     link: LinkKey
     id: str
     tool: str = field(default="", compare=False)
+    roles: str = field(default="", compare=False)
+    """A digest of the roles of the call that became it (`TaskIds.roles_of`)."""
 
 
 class _SealedTask(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +41,7 @@ class _SealedTask(msgspec.Struct, frozen=True, array_like=True):
     owner: LinkOwner
     id: str
     tool: str = ""
+    roles: str = ""
 
 
 _sealed: Final = msgspec.json.Decoder(_SealedTask)
@@ -53,7 +56,7 @@ class TaskIds:
 
     def seal(self, task: Task, caller: Caller) -> str:
         """The client's id of a task; the same each time for the same task and caller."""
-        sealed = _SealedTask(task.link.upstream, task.link.owner, task.id, task.tool)
+        sealed = _SealedTask(task.link.upstream, task.link.owner, task.id, task.tool, task.roles)
         return self._sealer.name_here(_purpose(caller), msgspec.json.encode(sealed))
 
     def open(self, id: str, caller: Caller) -> Task | None:
@@ -62,7 +65,7 @@ class TaskIds:
             sealed = _sealed.decode(self._sealer.open(_purpose(caller), id))
         except (Unsealable, msgspec.MsgspecError):
             return None
-        task = Task(LinkKey(sealed.upstream, sealed.owner), sealed.id, sealed.tool)
+        task = Task(LinkKey(sealed.upstream, sealed.owner), sealed.id, sealed.tool, sealed.roles)
         return task if self.reaches(caller, task) else None
 
     def of(self, call: Call) -> Task | None:
@@ -80,6 +83,10 @@ class TaskIds:
         serving = self._catalogue.link(space, caller)
         return serving == task.link and self._may_have(task.link, caller) and self._may_call(space, task, caller)
 
+    def roles_of(self, caller: Caller) -> str:
+        """As `Task.roles`, for a task of a call that `caller` makes now."""
+        return self._sealer.digest("task roles", msgspec.json.encode(sorted(caller.principal.roles)))
+
     def find(self, id: str, caller: Caller) -> Task:
         """As `open`. Raises McpError for an unknown task, and where the client may not ask for tasks at all."""
         match dialect(caller.version):
@@ -96,21 +103,28 @@ class TaskIds:
             raise McpError(INVALID_PARAMS, "Task not found", {"taskId": id})
         return task
 
-    def rewriter(self, link: LinkKey, caller: Caller, tool: str) -> TaskRewriter:
-        """Rewrites the ids of tasks that calls of a link's tool became to the caller's ids."""
-        return TaskRewriter(lambda id: self.seal(Task(link, id, tool), caller))
+    def rewriter(self, link: LinkKey, caller: Caller, tool: str, roles: str) -> TaskRewriter:
+        """Rewrites the ids of tasks that calls of a link's tool became to the caller's ids. `roles` as in `Task`."""
+        return TaskRewriter(lambda id: self.seal(Task(link, id, tool, roles), caller))
 
     def _may_have(self, link: LinkKey, caller: Caller) -> bool:
         """Whether the upstream has tasks of the caller's kind, as far as is known."""
         return self._catalogue.known.identity(link) is None or self._catalogue.tasks(link, caller.version) is not None
 
     def _may_call(self, space: Space, task: Task, caller: Caller) -> bool:
-        """Whether the caller may call the tool. A tool that is no longer listed is judged by its name."""
+        """Whether the caller may make the call. A tool that is no longer listed is judged by its name.
+
+        The call's arguments are not known any more. If the policy judges them, only the same roles surely allow them.
+        """
         if not task.tool:
             return True
         name = space.expose_name(task.tool)
         shown = None if name is None else self._catalogue.whole_view(caller).find(Kind.TOOLS, name)
-        return space.shows(Kind.TOOLS, task.tool, None if shown is None else shown.entry)
+        entry = None if shown is None else shown.entry
+        if not space.shows(Kind.TOOLS, task.tool, entry):
+            return False
+        subject = CallSubject(space.upstream, Kind.TOOLS, task.tool, entry)
+        return not self._catalogue.judges_arguments(caller, subject) or task.roles == self.roles_of(caller)
 
 
 def _purpose(caller: Caller) -> str:

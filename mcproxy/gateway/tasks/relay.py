@@ -110,14 +110,15 @@ class TaskRelay(Component):
     async def _about_task(self, target: Target, call: Call) -> Outcome:
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
         self._hold(call.listener, task)
-        outcome = await self._send(target, self._named(task.link, call, task.tool))
+        outcome = await self._send(target, self._named(call, task))
         self._places.note(task, call, outcome)
-        rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
+        rewriter = self._ids.rewriter(task.link, call.caller, task.tool, task.roles)
         return edited(outcome, rewriter.task if call.row.shape is Shape.TASK else rewriter.related)
 
     async def _with_tasks(self, target: Target, route: ExposedRoute, call: Call) -> Outcome:
-        link, tool = self._catalogue.link(target.space, call.caller), route.shown.own
-        return self._noted(link, call, tool, await self._send(target, self._named(link, call, tool)))
+        link, roles = self._catalogue.link(target.space, call.caller), self._ids.roles_of(call.caller)
+        new = Task(link, "", route.shown.own, roles)
+        return self._noted(new, call, await self._send(target, self._named(call, new)))
 
     def _without_tasks(self, target: Target, route: ExposedRoute, call: Call) -> Awaitable[Outcome]:
         """The outcome for a client and an upstream that have no kind of tasks in common."""
@@ -132,17 +133,17 @@ class TaskRelay(Component):
             target = replace(target, params={key: value for key, value in target.params.items() if key != TASK})
         return self._send(target, call)
 
-    def _noted(self, link: LinkKey, call: Call, tool: str, outcome: Outcome) -> Outcome:
-        """`outcome`; if it describes a new task, with the caller's id for the task."""
+    def _noted(self, new: Task, call: Call, outcome: Outcome) -> Outcome:
+        """`outcome`; if it describes a new task, with the caller's id for the task. `new` has no id yet."""
         kind = dialect(call.caller.version)
         assert kind is not None
         id = _created(kind, outcome)
         if id is None or not isinstance(outcome, Complete):
             return outcome
-        task = Task(link, id, tool)
+        task = Task(new.link, id, new.tool, new.roles)
         self._hold(call.listener, task)
         call.notes.keep_place = partial(self._places.hold, task, call, kind, outcome.result)
-        return edited(outcome, self._ids.rewriter(link, call.caller, tool).created)
+        return edited(outcome, self._ids.rewriter(new.link, call.caller, new.tool, new.roles).created)
 
     def _hold(self, listener: Listener | None, task: Task) -> None:
         if listener is not None and listener in self._listeners:
@@ -153,14 +154,14 @@ class TaskRelay(Component):
         identity = self._catalogue.known.identity(link)
         return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
 
-    def _named(self, link: LinkKey, call: Call, tool: str) -> Call:
+    def _named(self, call: Call, about: Task) -> Call:
         """`call` with a client that translates task ids: the caller's ids outward, the upstream's ids back."""
 
         def own(id: str) -> str:
             task = self._ids.open(id, call.caller)
-            return id if task is None or task.link != link else task.id
+            return id if task is None or task.link != about.link else task.id
 
-        outward, back = self._ids.rewriter(link, call.caller, tool), TaskRewriter(own)
+        outward, back = self._ids.rewriter(about.link, call.caller, about.tool, about.roles), TaskRewriter(own)
         return replace(call, client=TaskClient(call.client, outward.related, back.related))
 
 

@@ -48,7 +48,7 @@ class TaskStates:
             state = formal_state(state)
         if RESULT in state and self._withholds(caller, task, state[RESULT]):
             state = {name: member for name, member in state.items() if name != RESULT}
-        state = self._ids.rewriter(task.link, caller, task.tool).task(state)
+        state = self._ids.rewriter(task.link, caller, task.tool, task.roles).task(state)
         space = self._catalogue.layout(caller).space(task.link.upstream)
         if space.transparent or _WITH_URIS.isdisjoint(state):
             return state

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mcproxy.access.policy import Policy
-from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import InputRequest, TaskChanged
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
@@ -239,6 +239,30 @@ async def test_r39_the_task_of_another_principal_looks_unknown() -> None:
         unknown = error(await h.call("tasks/get", listener=other, taskId="made-up"))
         assert error(await h.call("tasks/get", listener=other, taskId=id)).message == unknown.message
         assert error(await h.call("tasks/get", endpoint="a", taskId=id)).message == unknown.message
+
+
+@pytest.mark.parametrize("judged", [True, False])
+async def test_r39_a_task_whose_arguments_were_judged_is_for_the_same_roles_alone(judged: bool) -> None:
+    rule: dict[str, object] = {"tools": ["slow"], **({"arguments": {"path": {"equals": "/a"}}} if judged else {})}
+    access = {"policy": {"roles": {"dev": {"allow": [rule]}, "ops": {"allow": [{}]}}}}
+    async with house(core(), access=access) as h:
+        await h.ready()
+        lesser, better = (h.listener(principal=Principal("ann", frozenset({role}))) for role in ("dev", "ops"))
+
+        async def of(who: FakeListener) -> str:
+            arguments = {"path": "/b" if who is better else "/a"}
+            called = await h.call("tools/call", listener=who, name="a__slow", arguments=arguments, task={"ttl": 1})
+            made: Any = decoded(called)["task"]
+            return str(made["taskId"])
+
+        ids = {better: await of(better), lesser: await of(lesser)}
+        for reader, maker in ((better, better), (lesser, lesser), (lesser, better)):
+            may = reader is maker or not judged
+            for method in ("tasks/get", "tasks/result"):
+                answer = await h.call(method, listener=reader, taskId=ids[maker])
+                assert isinstance(answer, Complete) is may
+            listed: Any = decoded(await h.call("tasks/list", listener=reader))["tasks"]
+            assert (ids[maker] in [task["taskId"] for task in listed]) is may
 
 
 async def test_the_task_of_a_sessions_own_link_is_unknown_in_another_session() -> None:
