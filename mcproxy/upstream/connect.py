@@ -11,24 +11,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Final
 from urllib.parse import urlsplit
 
-import anyio
-
-from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.methods import DISCOVER
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child import process as stdio
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.conversation import conversing
 from mcproxy.upstream.handshake import http_sse as sse
 from mcproxy.upstream.handshake import streamable_http as streamable
-from mcproxy.upstream.handshake.dialect import HandshakeDialect
-from mcproxy.upstream.link import Connect, CutOff, Duplex, Link, Refused, Rejected, Unreachable, task_group
-from mcproxy.upstream.pipe import PipeTransport, shared_pipe
+from mcproxy.upstream.link import Connect, Link, Refused, Rejected, Unreachable
+from mcproxy.upstream.pipe_era import over_pipe
 from mcproxy.upstream.stateless import streamable_http as stateless_http
-from mcproxy.upstream.stateless.dialect import StatelessDialect
 from mcproxy.upstream.stateless.probe import Older
-from mcproxy.upstream.stateless.stdio import PipeProbe
 
 OLD_SERVER: Final = frozenset({400, 404, 405})
 """Statuses by which a server of HTTP+SSE refuses a POST to its URL (transports, Backwards Compatibility)."""
@@ -61,85 +53,10 @@ def address(spec: UpstreamSettings) -> tuple[str, int] | None:
 
 @asynccontextmanager
 async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
-    death = ""
-    if context.spec.era != "legacy":
-        async with AsyncExitStack() as stack:
-            pipe = await stack.enter_async_context(stdio.child(context))
-            shared = await stack.enter_async_context(shared_pipe(pipe))
-            try:
-                link = await over_pipe(shared, context, stack)
-            except PeerGone as gone:
-                if context.spec.era == "modern":
-                    raise Unreachable(str(gone)) from gone
-                death = str(gone)
-            else:
-                context.hints.note_success(link.identity.era)
-                yield link
-                return
-    # Some older servers exit on an unknown method.
     async with AsyncExitStack() as stack:
-        pipe = await stack.enter_async_context(stdio.child(context))
-        try:
-            link = await stack.enter_async_context(handshake_over_pipe(pipe, context))
-        except Unreachable as error:
-            if not death or death in str(error):
-                raise
-            raise Unreachable(f"{error}; asked {DISCOVER} before, {death}") from error
+        link = await over_pipe(lambda: stdio.child(context), context, stack)
         context.hints.note_success(link.identity.era)
         yield link
-
-
-def handshake_over_pipe(
-    pipe: Duplex, context: LinkContext, give_up: anyio.Event | None = None
-) -> AbstractAsyncContextManager[Link]:
-    """A link of the handshake era. Raises Unreachable or Rejected. `give_up` ends an unfinished handshake."""
-    return conversing(context, HandshakeDialect(context), PipeTransport(pipe, context, give_up))
-
-
-@asynccontextmanager
-async def stateless_over_pipe(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
-    """A link to the server that answered the probe. Raises as `PipeProbe.identity` does."""
-    dialect = StatelessDialect(context, probe.identity())
-    async with conversing(context, dialect, PipeTransport(pipe, context)) as conversation:
-        yield conversation
-
-
-async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -> Link:
-    """Connects in the expected era and, after a silence, tries the other too: the first answer counts.
-
-    stdio, Backward Compatibility. Raises Unreachable, or PeerGone if the child exits upon the probe.
-    """
-    timeouts, expected = context.spec.timeouts, context.hints.expected
-    tasks = await stack.enter_async_context(task_group())
-    probe = PipeProbe(pipe, context)
-    is_later = expected is Era.HANDSHAKE and context.spec.era == "auto"
-    tasks.start_soon(probe.run, timeouts.probe if is_later else 0)
-    if context.spec.era == "modern":
-        await probe.answered.wait()
-        return await stack.enter_async_context(_without_fallback(stateless_over_pipe(pipe, context, probe)))
-    if not is_later:
-        # A server known to be stateless may be slow to start: it gets longer before the other era is tried.
-        with anyio.move_on_after(timeouts.probe if expected is None else timeouts.connect / 2):
-            await probe.answered.wait()
-        if probe.answered.is_set() and not isinstance(probe.outcome, Older):
-            return await stack.enter_async_context(stateless_over_pipe(pipe, context, probe))
-    try:
-        return await stack.enter_async_context(handshake_over_pipe(pipe, context, give_up=probe.found))
-    except Unreachable as error:
-        if isinstance(error, Refused):
-            probe.ask()
-            with anyio.move_on_after(timeouts.probe):
-                await probe.answered.wait()
-        elif isinstance(error, CutOff) and probe.is_sent:
-            # A child that is slow to start may have died of the probe.
-            await probe.answered.wait()
-            if isinstance(probe.outcome, PeerGone):
-                raise probe.outcome from error
-        if not probe.found.is_set():
-            raise
-    finally:
-        probe.stop()
-    return await stack.enter_async_context(stateless_over_pipe(pipe, context, probe))
 
 
 @asynccontextmanager

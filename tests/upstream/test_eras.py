@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -21,9 +21,9 @@ from mcproxy.protocol.jsonrpc import Message, Request, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.connect import over_pipe
 from mcproxy.upstream.context import DOUBTFUL_AFTER, EraHints, LinkContext
 from mcproxy.upstream.link import Receive
+from mcproxy.upstream.pipe_era import over_pipe
 from tests.ports import free_port
 from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, Running, answering, failure, request, running, tool, value
@@ -228,7 +228,7 @@ def modern_child(*manners: str, probe: float = GUARD, connect: float = GUARD) ->
 
 async def linked_over(pipe: SilentPipe, context: LinkContext) -> None:
     async with AsyncExitStack() as stack:
-        await over_pipe(pipe, context, stack)
+        await over_pipe(lambda: nullcontext(pipe), context, stack)
 
 
 class SilentPipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,10 +17,10 @@ from mcproxy.pending_requests import PeerGone, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import Message, Request, encode
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.connect import handshake_over_pipe, over_pipe
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, Receive, task_group
-from mcproxy.upstream.pipe import Liveness, shared_pipe
+from mcproxy.upstream.pipe import Liveness
+from mcproxy.upstream.pipe_era import handshake_over_pipe, over_pipe
 from tests.timeouts import GUARD
 from tests.upstream.support import failure, request, tool
 
@@ -69,7 +69,7 @@ async def linked(pipe: Pipe, context: LinkContext) -> AsyncIterator[Link]:
         if context.spec.era == "legacy":
             yield await stack.enter_async_context(handshake_over_pipe(pipe, context))
         else:
-            yield await over_pipe(await stack.enter_async_context(shared_pipe(pipe)), context, stack)
+            yield await over_pipe(lambda: nullcontext(pipe), context, stack)
 
 
 @dataclass
