@@ -243,8 +243,9 @@ async def test_r51_only_operators_learn_which_servers_the_gateway_waits_for(tmp_
             assert code(received) == 503
             told[who] = received.partition(b"\r\n\r\n")[2]
         assert told == {**dict.fromkeys(("nobody", "a guess", "bob"), b"not ready\n"), "ann": b"waiting for missing\n"}
-        refusals = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
-        assert [entry["reason"] for entry in refusals if "reason" in entry] == ["unknown_key"], "a guess is noticed"
+        await running.log.says(lambda entry: entry.get("reason") == "unknown_key")
+        refused = [entry["reason"] for entry in running.log.entries if entry.get("event") == "credentials refused"]
+        assert refused == ["unknown_key"], "a guess is noticed, and a probe is none"
 
 
 async def test_nothing_of_the_gateways_environment_reaches_a_client(tmp_path: Path) -> None:
