@@ -200,10 +200,10 @@ class Placement:
         if envelope.target == ALIVE:
             return self._state(envelope.placed)
         try:
-            self._app.admit(request, Identified(envelope.principal, Authentication()), None)
+            admitted = self._app.admit(request, Identified(envelope.principal, Authentication()), None)
         except Refusal as refusal:
             return refused(refusal)
-        return await self._app.handle(request)
+        return await self._app.handle(request, admitted)
 
     async def _keep_settled(self) -> None:
         while True:

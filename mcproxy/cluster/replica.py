@@ -241,19 +241,16 @@ class Replica:
         assert self._app is not None
         try:
             identified = Identified(envelope.principal, self._identity.settings)
-            self._app.admit(request, identified, envelope.forwarded)
+            admitted = self._app.admit(request, identified, envelope.forwarded)
         except (http.NotFound, http.MethodNotAllowed):
             return await self._app.handle(request)
         except Refusal as refusal:
             return refused(refusal)
-        head = request.recall(RequestHead, self._context.generation)
         session = request.fields.get(SESSION_FIELD)
-        if head is None or session is None:
-            return await self._app.handle(request)
-        if self._forwarding.is_certain(session):
-            return await self._app.handle(request)
-        async with self._adopting(session, head):
-            return await self._app.handle(request)
+        if session is None or self._forwarding.is_certain(session):
+            return await self._app.handle(request, admitted)
+        async with self._adopting(session, admitted.head):
+            return await self._app.handle(request, admitted)
 
     @asynccontextmanager
     async def _adopting(self, id: str, head: RequestHead) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ from mcproxy.cluster.hop import brought_back
 from mcproxy.http import server as http
 from mcproxy.http.client import ClientResponse
 from mcproxy.http.client.heads import ResponseHead
+from mcproxy.http.headers import Headers
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 class FakeResponse:
     """A stream that has only begun."""
 
-    head = ResponseHead(200, "OK", {"content-type": "text/event-stream"}, "text/event-stream", "", False)
+    head = ResponseHead(200, "OK", Headers({"content-type": "text/event-stream"}), "text/event-stream", "", False)
     is_complete = False
     is_closed = False
 

@@ -175,13 +175,20 @@ class IdentifiedBy:
     """Identifies requests by a function (implements `front.app.Identify`)."""
 
     find: Callable[[http.Request], Awaitable[Principal]]
+
     header_names: frozenset[str] = frozenset()
+    found: dict[bytes, Identified] = field(default_factory=dict)
+    """By credentials: the values of `header_names`, or all fields if there are none."""
+
+    def credentials(self, request: http.Request) -> bytes:
+        return repr([request.fields.all(name) for name in self.header_names or sorted(request.fields)]).encode()
+
+    def known(self, credentials: bytes) -> Identified | None:
+        return self.found.get(credentials)
 
     async def __call__(self, request: http.Request) -> Identified:
-        return Identified(await self.find(request), Authentication())
-
-    def vouches(self, found: Identified) -> bool:
-        return True
+        found = self.found[self.credentials(request)] = Identified(await self.find(request), Authentication())
+        return found
 
     def again(self, request: http.Request) -> IdentifyAgain:
         async def identify() -> Identified:

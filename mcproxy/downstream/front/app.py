@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -26,11 +26,12 @@ from mcproxy.downstream.io.inbound import Incoming, is_initialize, read_inbound,
 from mcproxy.downstream.io.open_streams import IdentifyAgain, OpenStreams, TooManyStreams
 from mcproxy.downstream.io.request_head import (
     HeadHandler,
+    HeadNote,
     RequestHead,
     RequestHeaders,
     forwarded_credentials,
+    gaps,
     read_headers,
-    varying_fields,
 )
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
@@ -54,8 +55,11 @@ class Identify(Protocol):
     def header_names(self) -> Collection[str]:
         """The header fields that identify a request, in lower case."""
 
-    def vouches(self, found: Identified) -> bool:
-        """Whether an equal request would be identified as the same principal now."""
+    def credentials(self, request: http.Request) -> bytes:
+        """A digest of all that decides who sends a request, beside the settings."""
+
+    def known(self, credentials: bytes) -> Identified | None:
+        """Who was identified by these credentials, if they identify the same principal now."""
 
     def again(self, request: http.Request) -> IdentifyAgain:
         """Keeps the credentials of a request, so that they can be judged again when the request is gone."""
@@ -99,8 +103,11 @@ class _Anonymous:
     async def __call__(self, request: http.Request) -> Identified:
         return self._found
 
-    def vouches(self, found: Identified) -> bool:
-        return True
+    def credentials(self, request: http.Request) -> bytes:
+        return b""
+
+    def known(self, credentials: bytes) -> Identified:
+        return self._found
 
     def again(self, request: http.Request) -> IdentifyAgain:
         return self._identify_again
@@ -110,6 +117,13 @@ class _Anonymous:
 
 
 anonymous: Final[Identify] = _Anonymous()
+
+
+class Admitted(NamedTuple):
+    """Who answers a request that another replica identified, and what it is told of it."""
+
+    handler: HeadHandler
+    head: RequestHead
 
 
 class HttpApp:
@@ -133,18 +147,20 @@ class HttpApp:
         self._edges: dict[http.RoutedHandler, HeadHandler] = {}
         """The handlers of MCP's routes, without companion and identification."""
         self._router = http.PathRouter([*self._routes(companion), *extra_routes])
-        self._answer = _traced(self._routed) if context.traced else self._routed
         self._received = context.metrics.received("http")
         self._sent = context.metrics.sent("http")
         self._in_flight = 0
         self._idle: asyncio.Event | None = None
         """Set once no request is in flight; made when `drain` waits for that."""
 
-    async def handle(self, request: http.Request) -> http.Answered:
-        """Answers any request; turns refusals that are raised into responses."""
+    async def handle(self, request: http.Request, admitted: Admitted | None = None) -> http.Answered:
+        """Answers any request; turns refusals that are raised into responses. `admitted` is from `admit`."""
+        token = arrived.set(picked(request.fields)) if self._context.traced else None
         self._in_flight += 1
         try:
-            return await self._answer(request)
+            if admitted is not None:
+                return await admitted.handler(request, admitted.head)
+            return await self._routed(request)
         except Refusal as refusal:
             return refused(refusal)
         except TooManyStreams as refusal:
@@ -158,6 +174,8 @@ class HttpApp:
             self._in_flight -= 1
             if self._idle is not None and not self._in_flight:
                 self._idle.set()
+            if token is not None:
+                arrived.reset(token)
 
     async def run(self) -> None:
         """Expires unused sessions, and judges open streams after each reload, until cancelled."""
@@ -198,7 +216,9 @@ class HttpApp:
             made.append(http.Route(method, path, identified))
         return made
 
-    def admit(self, request: http.Request, identified: Identified, credentials: ForwardedCredentials | None) -> None:
+    def admit(
+        self, request: http.Request, identified: Identified, credentials: ForwardedCredentials | None
+    ) -> Admitted:
         """Has `handle` answer a request as one of an identified sender, without companion and identification.
 
         Its streams are not judged again here. Raises Refusal, and http.NotFound and http.MethodNotAllowed where no
@@ -211,30 +231,29 @@ class HttpApp:
         handler, path = self._router.find(request)
         if handler not in self._edges:
             raise http.NotFound
-        headers, endpoint = read_headers(request.fields), _endpoint(path)
         head = RequestHead(
-            self._edges[handler],
-            endpoint,
-            headers,
-            {},
+            _endpoint(path),
+            read_headers(request.fields),
             identified,
             identified.principal,
             lambda request: again,
             credentials,
         )
-        request.remember(head, self._context.generation, self._varying(request))
-
-    def _varying(self, request: http.Request) -> frozenset[str]:
-        """The fields in which requests with the same `RequestHead` may differ."""
-        return varying_fields(request.fields, {*self._identify.header_names, *self._context.forwarded})
+        return Admitted(self._edges[handler], head)
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
-        """Answers by the remembered head if that is valid: same settings, and an identity that still stands."""
-        head = request.recall(RequestHead, self._context.generation)
-        if head is not None and self._identify.vouches(head.identified):
-            request.response_fields = head.cors
-            return head.handler(request, head)
-        return self._newly_routed(request)
+        """Answers by the note on a head that came before, if the settings are the same still."""
+        note = request.recall(HeadNote, self._context.generation)
+        if note is None:
+            return self._newly_routed(request)
+        request.response_fields = note.cors
+        found = self._identify.known(note.credentials)
+        if found is None:
+            return self._identify_first(request, note)
+        return note.handler(request, self._head(request, note, found))
+
+    async def _identify_first(self, request: http.Request, note: HeadNote) -> http.Answered:
+        return await note.handler(request, self._head(request, note, await self._identify(request)))
 
     def _newly_routed(self, request: http.Request) -> Awaitable[http.Answered]:
         """Checks, then routes. CORS preflights are answered before identification (R57).
@@ -254,18 +273,22 @@ class HttpApp:
         """
 
         async def identify(request: http.Request, path: PathParameters) -> http.Answered:
-            # The generation when the checks began: a reload meanwhile makes the head invalid.
-            generation, cors = self._context.generation, request.response_fields
-            found = await self._identify(request)
-            credentials = forwarded_credentials(self._context, found, request.fields)
-            headers = read_headers(request.fields)
-            head = RequestHead(
-                handler, _endpoint(path), headers, cors, found, found.principal, self._identify.again, credentials
-            )
-            request.remember(head, generation, self._varying(request))
-            return await handler(request, head)
+            # The generation when the checks began: a reload meanwhile makes the note invalid.
+            generation, cors, identify = self._context.generation, request.response_fields, self._identify
+            found = await identify(request)
+            fields = request.fields
+            note = HeadNote(handler, _endpoint(path), read_headers(fields), cors, identify.credentials(request))
+            request.remember(note, generation, gaps(fields, identify.header_names))
+            return await handler(request, self._head(request, note, found))
 
         return identify
+
+    def _head(self, request: http.Request, note: HeadNote, found: Identified) -> RequestHead:
+        """Raises Refusal."""
+        principal, credentials = found.principal, None
+        if self._context.forwarded or self._context.exchanges_tokens:
+            credentials = forwarded_credentials(self._context, found, request.fields)
+        return RequestHead(note.endpoint, note.headers, found, principal, self._identify.again, credentials)
 
     def _check_browser(self, request: http.Request) -> Mapping[str, str]:
         """Checks Host and Origin (R42, R57); returns the CORS headers of the response. Raises Refusal."""
@@ -370,19 +393,6 @@ def _check_method(head: RequestHead) -> None:
 
 async def _preflight(request: http.Request) -> http.Response:
     return http.Response(204, fields=preflight_headers(request.fields.joined("access-control-request-headers")))
-
-
-def _traced(answers: http.RequestHandler) -> http.RequestHandler:
-    """Reads `traceparent` and its companions, and holds them while the request is served."""
-
-    async def tracing(request: http.Request) -> http.Answered:
-        token = arrived.set(picked(request.fields))
-        try:
-            return await answers(request)
-        finally:
-            arrived.reset(token)
-
-    return tracing
 
 
 def _own_hosts(context: TransportContext, request: http.Request) -> set[str]:

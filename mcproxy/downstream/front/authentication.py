@@ -7,6 +7,7 @@ headers to upstreams are built from scratch (R40), and nothing logs credentials 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import ssl
 import time
@@ -27,6 +28,9 @@ from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 from mcproxy.settings.loopback import is_loopback
+
+MOST_KNOWN: Final = 4096
+"""Credentials whose principals are remembered."""
 
 _STATUS: Final = {
     Fault.MISSING: 401,
@@ -61,10 +65,35 @@ class Authenticator:
         self._context = context
         self._identity = identity
         self._wall = wall
-        self.vouches: Final = identity.vouches
+        self._known: dict[bytes, Identified] = {}
+        """Who was identified in `_generation`, by credentials."""
+        self._generation = context.generation
 
     async def __call__(self, request: http.Request) -> Identified:
-        return await self._identify_again(request)
+        generation = self._context.generation
+        found = await self._identify_again(request)
+        if generation is self._context.generation:
+            if generation is not self._generation or len(self._known) >= MOST_KNOWN:
+                self._known, self._generation = {}, generation
+            self._known[self.credentials(request)] = found
+        return found
+
+    def known(self, credentials: bytes) -> Identified | None:
+        found = self._known.get(credentials)
+        if found is None or self._generation is not self._context.generation or not self._identity.vouches(found):
+            return None
+        return found
+
+    def credentials(self, request: http.Request) -> bytes:
+        fields = request.fields
+        said = (
+            request.peer,
+            request.certificate,
+            [(name, fields.all(name)) for name in sorted(self._identity.header_names)],
+            # Where the request goes: the audience that a token must have.
+            (request.scheme, request.local, request.target, fields.all("host")),
+        )
+        return hashlib.sha256(repr(said).encode(errors="surrogateescape")).digest()
 
     @property
     def header_names(self) -> Collection[str]:
@@ -140,7 +169,7 @@ class _KeptRequest(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, request: http.Request, names: Collection[str]) -> _KeptRequest:
         lines = [(name, value) for name in ("host", *names) for value in request.fields.all(name)]
-        certificate = request.transport_info("peercert")
+        certificate = request.certificate
         return cls(
             http.Headers.of(lines),
             request.path,

@@ -1,9 +1,4 @@
-"""The head of an HTTP request, read, routed and identified: kept while the requests of its connection repeat it.
-
-A `RequestHead` is valid for the settings that it was made under (`TransportContext.generation`), and while the identity
-in it stands (`Identify.vouches`); only `front.app` checks that. It depends on nothing else, except that two members
-remember the last body with this head; each says what it must be compared with.
-"""
+"""What a request's head says, read once for as long as a connection repeats it, and what handlers are told of it."""
 
 from __future__ import annotations
 
@@ -11,18 +6,16 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
-from msgspec import Raw
 
 from mcproxy.access.identity import Identified, bearer_token
-from mcproxy.call.identity import Caller, ForwardedCredentials, InboundToken, Principal
+from mcproxy.call.identity import ForwardedCredentials, InboundToken, Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.responses import JSON, Accepted, Refusal, read_accept
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
 from mcproxy.protocol.headers import METHOD, NAME, PARAM_PREFIX, VERSION
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, RequestId
-from mcproxy.protocol.methods import Method
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST
 from mcproxy.telemetry.trace_context import FIELDS as TRACE_FIELDS
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
@@ -67,47 +60,32 @@ class RequestHeaders(msgspec.Struct, frozen=True):
     """Whether the version is one of the handshake era, or the field is missing."""
 
 
-class ClientIntroduction(msgspec.Struct, frozen=True, eq=False):
-    """A stateless client's own description in the `_meta` of its last request with this head."""
-
-    said: Raw
-    """That `_meta`: the introduction is valid for a request whose `_meta` has the same bytes."""
-    caller: Caller
-    """The caller, without forwarded credentials."""
-    meta: Raw | None
-    """The other members of the `_meta`, which are passed to the upstream."""
-    progress_token: RequestId | None
-
-
-class HeaderAgreement(msgspec.Struct, frozen=True, eq=False):
-    """The last body that the standard headers agreed with: valid for equal headers, version, method and subject."""
-
-    said: tuple[str | None, str | None]
-    """The headers that mirror the body, without the version: METHOD_FIELD and NAME_FIELD."""
-    version: str
-    row: Method
-    subject: Raw | None
-    """The subject in the body; None if it had none, which is checked each time."""
-    tool: str | None
-    """The decoded subject, if it is a tool."""
-
-
 class RequestHead(msgspec.Struct, eq=False):
-    """Kept with the head by the HTTP server (`http.Request.remember`)."""
+    """What handlers are told of a request whose sender is identified."""
 
-    handler: HeadHandler
     endpoint: str
     """The endpoint in its path; whether that exists is checked with each request."""
     headers: RequestHeaders
-    cors: Mapping[str, str]
-    """Header fields of every response."""
     identified: Identified
     principal: Principal
     identify_again: Callable[[http.Request], IdentifyAgain]
     """Keeps a request's credentials, by which its stream is judged again when the request is gone."""
     credentials: ForwardedCredentials | None
-    introduction: ClientIntroduction | None = None
-    agreement: HeaderAgreement | None = None
+
+
+class HeadNote(msgspec.Struct, frozen=True, eq=False):
+    """What follows from a head and the settings, and from nothing else: kept with the head (`http.Request.remember`).
+
+    It is valid in the generation of the settings in which it was made (`TransportContext.generation`).
+    """
+
+    handler: HeadHandler
+    endpoint: str
+    headers: RequestHeaders
+    cors: Mapping[str, str]
+    """Header fields of every response."""
+    credentials: bytes
+    """The digest by which the sender is looked up with each request (`front.app.Identify`)."""
 
 
 HeadHandler = Callable[[http.Request, RequestHead], Awaitable[http.Answered]]
@@ -129,10 +107,10 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
     )
 
 
-def varying_fields(fields: http.Headers, own: Collection[str]) -> frozenset[str]:
-    """The fields of a request that a `RequestHead` does not depend on. `own` are those that the settings use."""
+def gaps(fields: http.Headers, identifying: Collection[str]) -> frozenset[str]:
+    """The fields of a request that a `HeadNote` does not depend on. `identifying` are those that identify senders."""
     names = (name for name in fields if name in _VARYING or name.startswith(_PARAMETERS))
-    return frozenset(names).difference(own)
+    return frozenset(names).difference(identifying)
 
 
 def forwarded_credentials(

@@ -20,14 +20,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.request_head import (
-    METHOD_FIELD,
-    NAME_FIELD,
-    VERSION_FIELD,
-    ClientIntroduction,
-    HeaderAgreement,
-    RequestHead,
-)
+from mcproxy.downstream.io.request_head import METHOD_FIELD, NAME_FIELD, VERSION_FIELD, RequestHead
 from mcproxy.http import server as http
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import (
@@ -99,6 +92,16 @@ _TOOL: Final = Subject.TOOL
 _HANDSHAKE: Final = Era.HANDSHAKE
 
 
+class ClientIntroduction(msgspec.Struct, frozen=True, eq=False):
+    """What a `_meta` says of the client that sent it."""
+
+    caller: Caller
+    """The caller, without forwarded credentials."""
+    meta: Raw | None
+    """The other members of the `_meta`, which are passed to the upstream."""
+    progress_token: RequestId | None
+
+
 class Admitted(msgspec.Struct, frozen=True, eq=False):
     """A request that passed every check."""
 
@@ -133,11 +136,13 @@ def admit(context: TransportContext, request: Request, principal: Principal, end
 def admit_over_http(context: TransportContext, request: Request, fields: http.Headers, head: RequestHead) -> Admitted:
     """Checks as `admit` does, and between envelope and version the headers that mirror the body: -32020."""
     try:
-        introduction, token = _introduction(request.params, head)
+        meta, token = set_apart(request.params)
+        introduction = _introduced(meta, head.principal, head.endpoint, "http")
         caller = introduction.caller
         if head.credentials is not None:
             caller = replace(caller, credentials=head.credentials)
-        row = _row_agreed(context, caller, request, fields, head)
+        row = row_of(request.method)
+        _check_headers(context, caller, row, request, fields)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
         raise _refused(refusal.error) from refusal
     return _admitted(request, row, introduction, caller, token)
@@ -160,18 +165,6 @@ def _refused(error: ErrorObject) -> McpError:
     return McpError(error.code, error.message, error.data)
 
 
-def _introduction(params: Params, head: RequestHead) -> tuple[ClientIntroduction, RequestId | None]:
-    """And the progress token. Raises InvalidEnvelope."""
-    last = head.introduction
-    if last is not None and last.said == params.get(META):
-        return last, None
-    meta, token = set_apart(params)
-    introduction = _introduced(meta, head.principal, head.endpoint, "http")
-    if len(meta) <= LONGEST_REMEMBERED:
-        head.introduction = introduction
-    return introduction, token
-
-
 # Most clients send the same `_meta` with each request, and what is known of a caller is found by its identity.
 @remember_short(LONGEST_REMEMBERED)
 def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str) -> ClientIntroduction:
@@ -185,7 +178,7 @@ def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str
         log_level=said.log_level,
         transport=transport,
     )
-    return ClientIntroduction(Raw(meta), caller, kept, said.progress_token)
+    return ClientIntroduction(caller, kept, said.progress_token)
 
 
 async def respond(context: TransportContext, admitted: Admitted, send: SendMessage) -> None:
@@ -241,40 +234,20 @@ def _current_code(code: int) -> int:
     return code
 
 
-def _row_agreed(
-    context: TransportContext, caller: Caller, request: Request, fields: http.Headers, head: RequestHead
-) -> Method:
-    """The row of a request whose headers agree with its body. Raises HeaderMismatch, and as `_check_served` does.
+def _check_headers(
+    context: TransportContext, caller: Caller, row: Method, request: Request, fields: http.Headers
+) -> None:
+    """Checks that the headers agree with the body. Raises HeaderMismatch, and as `_check_served` does.
 
     The headers of a tool's own parameters are checked as far as its schema is known.
     """
-    agreed, said = head.agreement, (fields.get(METHOD_FIELD), fields.get(NAME_FIELD))
-    if (
-        agreed is None
-        or agreed.said != said
-        or agreed.row.name != request.method
-        or agreed.version != caller.version
-        or (agreed.row.subject_key is not None and agreed.subject != request.params.get(agreed.row.subject_key))
-    ):
-        agreed = head.agreement = _agreement(context, said, caller, request, fields)
-    if agreed.tool is not None:
-        mirrored = context.mirrored(caller, agreed.tool)
-        if mirrored:
-            check_parameter_headers(fields.all, mirrored, request.params.get("arguments"))
-    return agreed.row
-
-
-def _agreement(
-    context: TransportContext,
-    said: tuple[str | None, str | None],
-    caller: Caller,
-    request: Request,
-    fields: http.Headers,
-) -> HeaderAgreement:
-    row = row_of(request.method)
     name = mirrored_name(row, request.params)
-    written = caller.version, request.method, None if name is None else encode_value(name)
-    if (fields.get(VERSION_FIELD), *said) == written and not fields.has_repeated:
+    get = fields.get
+    written = None if name is None else encode_value(name)
+    is_as_written = (
+        get(VERSION_FIELD) == caller.version and get(METHOD_FIELD) == request.method and get(NAME_FIELD) == written
+    )
+    if is_as_written and not fields.has_repeated:
         _check_served(context, caller, row)
     else:
         # They are not spelt as we spell them, and may agree all the same. A version or method that is not served here
@@ -284,8 +257,10 @@ def _agreement(
         check_header(fields.all, METHOD, request.method)
         _check_served(context, caller, row)
         check_name(fields.all, name)
-    subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
-    return HeaderAgreement(said, caller.version, row, subject, name if row.subject is _TOOL else None)
+    if name is not None and row.subject is _TOOL:
+        mirrored = context.mirrored(caller, name)
+        if mirrored:
+            check_parameter_headers(fields.all, mirrored, request.params.get("arguments"))
 
 
 def _check_served(context: TransportContext, caller: Caller, row: Method) -> None:

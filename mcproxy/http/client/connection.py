@@ -17,8 +17,9 @@ from typing import Final, cast
 
 import httptools
 
-from mcproxy.http.client.heads import NO_HEAD, HeadCache, ResponseHead, read_head
+from mcproxy.http.client.heads import NO_HEAD, WITHOUT_BODY, ResponseHead, read_head
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken
+from mcproxy.http.head_cache import HeadCache, plain_head
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes in a row that may be no body: heads, interim responses, trailers, and what separates chunks."""
@@ -78,7 +79,7 @@ _AFTER_RESPONSE_READ: Final = TRANSITIONS[WAITING][RESPONSE_READ]
 class ClientConnection(asyncio.Protocol):
     """`on_idle` is called whenever it is free for another request; `on_closed` once, when it never will be again.
 
-    The latter is also given True if the server hung up without answering the request. `head_cache` belongs to the
+    The latter is also given True if the server hung up without answering the request. `heads` belongs to the
     server; `keep_alive` is how many seconds it may be idle, or less where the server says so.
     """
 
@@ -86,10 +87,11 @@ class ClientConnection(asyncio.Protocol):
         "_drop_timer",
         "_fault",
         "_fields",
-        "_head_cache",
+        "_heads",
         "_idle_until",
         "_is_interim",
         "_keep_alive",
+        "_lines",
         "_loop",
         "_missing",
         "_on_closed",
@@ -106,12 +108,12 @@ class ClientConnection(asyncio.Protocol):
         self,
         on_idle: Callable[[ClientConnection], None],
         on_closed: Callable[[ClientConnection, bool], None],
-        head_cache: HeadCache | None = None,
+        heads: HeadCache[ResponseHead] | None = None,
         keep_alive: float = KEEP_ALIVE,
     ) -> None:
         self._on_idle = on_idle
         self._on_closed = on_closed
-        self._head_cache = head_cache or HeadCache()
+        self._heads: HeadCache[ResponseHead] = HeadCache() if heads is None else heads
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -126,6 +128,8 @@ class ClientConnection(asyncio.Protocol):
         self._fields: list[tuple[bytes, bytes]] = []
         self._without_body = 0
         """Bytes that the parser was fed in a row without reading any of a body."""
+        self._lines = 0
+        """Fields of the head that the parser read last."""
         self._missing = 0
         """Bytes of a body that the parser does not read."""
         self._is_interim = False
@@ -211,20 +215,19 @@ class ClientConnection(asyncio.Protocol):
         response, is_first = self._response, self.state is WAITING
         # The parser stands between two responses here, and still does after one of which it has seen nothing.
         if is_first and response is not None:
-            known = self._head_cache.recognised(data)
-            if known is not None:
-                response.finish_with(*known)
+            for known in self._heads.heads:
+                found = known.read(data)
+                if found is None or len(found[1]) > found[0]:
+                    continue
+                length, body = found
+                if len(body) < length:
+                    self._begin(response, known.parsed, length, body)
+                    return
+                response.finish_with(known.parsed, body)
                 self.state = _AFTER_RESPONSE_READ
-                self._free(known[0])
+                self._free(known.parsed)
                 return
             self._apply(BYTES_READ)
-            begun = self._head_cache.begun(data)
-            if begun is not None:
-                head, body, self._missing = begun
-                response.begin(head, len(body) + self._missing)
-                response.feed(body)
-                self.update_reading()
-                return
         if self._missing and response is not None:
             self._read_body(response, data)
         else:
@@ -236,11 +239,33 @@ class ClientConnection(asyncio.Protocol):
             self._lose(self._fault)
         elif response is not None and response.is_complete:
             if is_first:
-                self._head_cache.remember(response.head, data)
+                self._remember(response.head, data)
             self._apply(RESPONSE_READ)
             self._free(response.head)
         else:
             self.update_reading()
+
+    def _begin(self, response: ClientResponse, head: ResponseHead, length: int, body: bytes) -> None:
+        """Takes a head that was recognised, and the first bytes of its body."""
+        self._apply(BYTES_READ)
+        self._missing = length - len(body)
+        response.begin(head, length)
+        response.feed(body)
+        self.update_reading()
+
+    def _remember(self, head: ResponseHead, data: bytes) -> None:
+        """Remembers the head of a response. `data` is all of it as it arrived, and nothing else but interim ones."""
+        # Where the first head is that of an interim response (RFC 9110, section 15.2), what follows it is no body.
+        if (
+            not data.startswith(b"HTTP/1.1 %d " % head.status)
+            or head.status in WITHOUT_BODY
+            or "transfer-encoding" in head.fields
+        ):
+            return
+        plain = plain_head(data, self._lines)
+        if plain is not None:
+            self._heads.clear()
+            self._heads.add(head, head.fields, plain)
 
     def _read_body(self, response: ClientResponse, data: bytes) -> None:
         """Reads what is missing of a body whose head was recognised."""
@@ -287,6 +312,7 @@ class ClientConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         head = read_head(status, self._reason, self._fields)
+        self._lines = len(self._fields)
         self._reason, self._fields = b"", []
         # RFC 9110, section 15.2: a client must take any number of interim responses before the final one.
         self._is_interim = status < 200

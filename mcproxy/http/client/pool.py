@@ -21,8 +21,9 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
 from mcproxy.http.client.connection import KEEP_ALIVE, ClientConnection
-from mcproxy.http.client.heads import HeadCache, write_request
+from mcproxy.http.client.heads import ResponseHead, write_request
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken
+from mcproxy.http.head_cache import HeadCache
 
 SWEEPS: Final = 4
 """How often idle connections are looked at, in the time that one may be idle."""
@@ -80,7 +81,7 @@ class Pool:
         self._idle: dict[ClientConnection, None] = {}
         """Those that are idle; the last of them is idle for the shortest time."""
         self._timer: asyncio.TimerHandle | None = None
-        self._head_cache = HeadCache()
+        self._heads = HeadCache[ResponseHead]()
 
     @property
     def idle(self) -> int:
@@ -161,7 +162,7 @@ class Pool:
             )
             _probe_in_silence(connected)
             _, connection = await self._loop.create_connection(
-                lambda: ClientConnection(self._keep, self._forget, self._head_cache, self._keep_alive),
+                lambda: ClientConnection(self._keep, self._forget, self._heads, self._keep_alive),
                 sock=connected,
                 ssl=self._context() if url.scheme == "https" else None,
                 server_hostname=url.raw_host if url.scheme == "https" else None,

@@ -20,7 +20,7 @@ still taken, or the connection is closed after 2 s.
 No HTTP/2, upgrades, content codings, ranges or files; a whole body is held in memory; trailers are dropped.
 """
 
-from mcproxy.http.server.heads import Headers
+from mcproxy.http.headers import Headers
 from mcproxy.http.server.messages import (
     Answered,
     BodyIncomplete,

@@ -19,7 +19,7 @@ import structlog
 
 from mcproxy.http.server.chunked import ChunkedBody
 from mcproxy.http.server.heads import WITHOUT_BODY, head
-from mcproxy.http.server.messages import Answered, Request, Response, wake
+from mcproxy.http.server.messages import Answered, Request, Response, ip_host, wake
 from mcproxy.http.server.owner import ConnectionOwner
 from mcproxy.http.server.reader import BETWEEN, HEAD, STOPPED, RequestReader
 from mcproxy.http.server.states import (
@@ -85,8 +85,10 @@ class ServerConnection(asyncio.Protocol):
         "_served",
         "_transport",
         "_waiter",
+        "certificate",
         "full",
         "max_body",
+        "peer",
         "state",
         "written",
     )
@@ -98,6 +100,8 @@ class ServerConnection(asyncio.Protocol):
         self._bounds = owner.bounds
         self.max_body = owner.bounds.max_body
         """Bytes that a body may have."""
+        self.peer: str | None = None
+        self.certificate: Mapping[str, Any] | None = None
         self.state = IDLE
         self.full = False
         """True while the client has not taken enough of what was written."""
@@ -164,9 +168,9 @@ class ServerConnection(asyncio.Protocol):
         mine = 0 if served is None or served.is_complete else served.unread
         return mine + sum(request.unread for request in self._reader.requests)
 
-    def remember(self, request: Request, varying: frozenset[str]) -> None:
+    def remember(self, request: Request, note: object, generation: object, gaps: frozenset[str]) -> None:
         if self.state in _READING:
-            self._reader.remember(request, varying)
+            self._reader.remember(request, note, generation, gaps)
 
     # owner.OwnedConnection
 
@@ -257,7 +261,8 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
-        certificate = transport.get_extra_info("peercert")
+        self.peer = ip_host(transport.get_extra_info("peername"))
+        self.certificate = certificate = transport.get_extra_info("peercert") or None
         if certificate:
             seconds = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
             self._certificate_timer = self._loop.call_later(max(seconds, 0), self._expire_certificate)

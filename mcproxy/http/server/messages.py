@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from mcproxy.http.server.heads import NONE, Headers, HeadMemory, KnownHead
+from mcproxy.http.head_cache import KnownHead
+from mcproxy.http.headers import NONE, Headers
 
 T = TypeVar("T")
 
@@ -65,6 +66,10 @@ class RequestTransport(Protocol):
 
     max_body: int
     """Bytes that a body may have."""
+    peer: str | None
+    """As `Request.peer`."""
+    certificate: Mapping[str, Any] | None
+    """As `Request.certificate`."""
 
     @property
     def is_disconnected(self) -> bool:
@@ -82,12 +87,16 @@ class RequestTransport(Protocol):
     def update_reading(self) -> None:
         """Pause or resume reading: what `request.unread` says has changed."""
 
-    def remember(self, request: Request, varying: frozenset[str]) -> None:
-        """Keep the head of `request`, with its `memory`, for later requests: see `Request.remember`."""
+    def remember(self, request: Request, note: object, generation: object, gaps: frozenset[str]) -> None:
+        """As `Request.remember`."""
 
 
 class Streamed:
     """Returned by a handler that began its response with `Request.start_stream`; the stream may outlast the handler."""
+
+
+RequestLine = tuple[str, str]
+"""The method and the target of a request."""
 
 
 class Request(msgspec.Struct, eq=False):
@@ -104,9 +113,7 @@ class Request(msgspec.Struct, eq=False):
     is_complete: bool = False
     """True once the whole body arrived."""
     _body: bytes | bytearray = b""
-    memory: HeadMemory | None = None
-    """What was remembered with its head."""
-    known: KnownHead | None = None
+    known: KnownHead[RequestLine] | None = None
     """Its head, if that is remembered."""
     too_large: bool = False
     """True if the body is larger than one may be; nothing of it is kept."""
@@ -152,7 +159,12 @@ class Request(msgspec.Struct, eq=False):
     @property
     def peer(self) -> str | None:
         """The client's address; None if it is no IP address."""
-        return ip_host(self.transport_info("peername"))
+        return self.transport.peer
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The client's certificate, as `ssl.SSLSocket.getpeercert` returns it; None without one."""
+        return self.transport.certificate
 
     @property
     def missing(self) -> int | None:
@@ -175,25 +187,21 @@ class Request(msgspec.Struct, eq=False):
         """`asyncio.BaseTransport.get_extra_info`: "peercert", "ssl_object", ..."""
         return self.transport.transport_info(name)
 
-    def remember(self, value: object, valid_for: object, varying: frozenset[str] = frozenset()) -> None:
-        """Keep one value with this head, for later requests on this connection that have the same head.
+    def remember(self, note: object, generation: object, gaps: frozenset[str] = frozenset()) -> None:
+        """Keep a note with this head, for later requests on this connection that have the same head.
 
-        It also tells the server that the request was accepted: a connection remembers no head before. "The same head"
-        is the same method, target and header lines, byte for byte, but for the digits of `Content-Length` and the
-        values of `varying`: names, in lower case, of fields that `value` does not depend on (and HTTP itself neither).
-        The server drops the value with the head: when the connection closes, and after `Bounds.idle` seconds at the
-        latest.
+        "The same" is byte for byte, but for the digits of `Content-Length` and the values of `gaps`: names, in lower
+        case, of fields that `note` does not depend on. This also tells the server that the request was accepted: a
+        connection remembers no head before. Both are dropped when the connection closes, and after `Bounds.idle`
+        seconds at the latest.
         """
-        self.memory = HeadMemory(value, valid_for)
         if self.known is not None or self.candidate is not None:
-            self.transport.remember(self, varying)
+            self.transport.remember(self, note, generation, gaps)
 
-    def recall(self, kind: type[T], valid_for: object) -> T | None:
-        """The value last kept with this head, if it is a `kind` and was kept for this very object `valid_for`."""
-        memory = self.memory
-        if memory is not None and memory.valid_for is valid_for and isinstance(memory.value, kind):
-            return memory.value
-        return None
+    def recall(self, kind: type[T], generation: object) -> T | None:
+        """The note last kept with this head, if it is a `kind` and was kept in this very generation."""
+        note = None if self.known is None else self.known.note(generation)
+        return note if isinstance(note, kind) else None
 
     def start_stream(self, status: int, fields: Mapping[str, str]) -> Chunks:
         """Begin a response of unknown length; the handler returns `Streamed` afterwards."""
@@ -238,7 +246,7 @@ class Request(msgspec.Struct, eq=False):
         assert self.is_complete, "the other one is whole"
         self.method, self.target, self.fields, self._body = method, target, fields, body
         self.length = self.arrived = len(body)
-        self.memory = self.known = self.candidate = None
+        self.known = self.candidate = None
 
     def feed(self, data: bytes) -> None:
         """Take a piece of the body."""

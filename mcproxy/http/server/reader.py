@@ -18,18 +18,10 @@ from typing import Final, NamedTuple
 import httptools
 import msgspec
 
-from mcproxy.http.server.heads import (
-    MAX_DIGITS,
-    MOST_BYTES,
-    MOST_KNOWN,
-    Headers,
-    KnownHead,
-    candidate,
-    known_head,
-    read_fields,
-    read_target,
-)
-from mcproxy.http.server.messages import Request, RequestTransport
+from mcproxy.http.head_cache import MAX_DIGITS, HeadCache, KnownHead, plain_head
+from mcproxy.http.headers import Headers
+from mcproxy.http.server.heads import read_fields, read_target
+from mcproxy.http.server.messages import Request, RequestLine, RequestTransport
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes in a row that may be no body: a head, trailers, or what separates chunks."""
@@ -124,7 +116,7 @@ class RequestReader:
 
     __slots__ = (  # there are many connections, and each request asks for most of these
         "_head",
-        "_known",
+        "_heads",
         "_missing",
         "_parser",
         "_start",
@@ -158,12 +150,12 @@ class RequestReader:
         """A head that offers another protocol, without that offer."""
         self._missing = 0
         """Bytes of a body that the parser does not read."""
-        self._known: list[KnownHead] = []
+        self._heads = HeadCache[RequestLine]()
 
     def receive(self, data: bytes) -> None:
         """Read the next bytes of the connection."""
         if self.state is BETWEEN:
-            for known in self._known:
+            for known in self._heads.heads:
                 if self._recognise(known, data):
                     return
         elif self.state is BODY and self._missing:
@@ -179,41 +171,37 @@ class RequestReader:
         if self.state is not STOPPED:
             self._stop(ENDED)
 
-    def remember(self, request: Request, varying: frozenset[str]) -> None:
-        """Share `request.memory` with later requests that have the same head, but for the values of `varying`."""
-        known, new, request.candidate = request.known, request.candidate, None
-        if known is not None and known.varying == varying:
-            known.memory = request.memory
-        elif known is not None and known in self._known:
-            self._known.remove(known)  # the next is read by the parser, and remembered with these
-        elif known is None and new is not None and len(self._known) < MOST_KNOWN:
-            added = known_head(new, request, varying)
-            if added is not None and added.cost + sum(each.cost for each in self._known) <= MOST_BYTES:
-                added.memory = request.memory
-                self._known.append(added)
+    def remember(self, request: Request, note: object, generation: object, gaps: frozenset[str]) -> None:
+        """As `Request.remember`."""
+        known, head, request.candidate = request.known, request.candidate, None
+        if known is None and head is not None:
+            known = self._heads.add((request.method, request.target), request.fields, head, gaps)
+        elif known is not None and known.gaps != gaps:
+            self._heads.remove(known)  # the next is read by llhttp, and remembered with these
+            return
+        if known is not None:
+            known.keep(note, generation)
 
     def forget(self) -> None:
         """Free all memory that the next request does not need."""
-        self._known.clear()
+        self._heads.clear()
         if self.state is STOPPED or self.state is BETWEEN:
             self._parser = None
 
     # Heads that are remembered
 
-    def _recognise(self, known: KnownHead, data: bytes) -> bool:
+    def _recognise(self, known: KnownHead[RequestLine], data: bytes) -> bool:
         """Reads a request whose head is `known`, if `data` is that and no more than its body."""
         found = known.read(data)
-        if found is None or known.is_chunked:
+        if found is None:
             return False
-        length, start = found
-        body = data[start:]
+        length, body = found
         size = len(body)
         if size > length or length > self._transport.max_body or len(self.requests) >= MAX_WAITING:
             return False
+        method, target = known.parsed
         whole = size == length
-        request = Request(
-            self._transport, known.method, known.target, known.fields, length, size, whole, body, known.memory, known
-        )
+        request = Request(self._transport, method, target, known.fields, length, size, whole, body, known)
         self.requests.append(request)
         if size < length:
             self.state = TRANSITIONS[self.state][HEAD_KNOWN]
@@ -292,12 +280,8 @@ class RequestReader:
         assert head is not None
         self._head, self._without_body = None, 0
         method, version = parser.get_method().decode(), parser.get_http_version()
-        known = None if version != "1.1" or head.start is None else self._remembered(head.start)
-        if known is None:
-            fields = read_fields(head.lines)
-            self._check(method, version, fields)
-        else:
-            fields = known.fields  # which were checked then
+        fields = read_fields(head.lines)
+        self._check(method, version, fields)
         if fed > MAX_HEAD and len(head.target) + sum(map(len, chain(*head.lines))) > MAX_HEAD:
             self._fail(431, _TOO_LARGE)
         if len(self.requests) >= MAX_WAITING:
@@ -308,26 +292,17 @@ class RequestReader:
         declared = head.length or 0
         length = None if "transfer-encoding" in fields else declared
         request = Request(self._transport, method, self._target(head), fields, length)
-        if known is not None:
-            request.memory, request.known = known.memory, known
         request.too_large = declared > self._transport.max_body
         request.is_http_1_0 = version == "1.0"
         # RFC 9112, appendix C.2.2: `Connection: keep-alive` of HTTP/1.0 may come from a proxy that did not read it.
         request.wants_close = request.is_http_1_0 or not parser.should_keep_alive()
-        if known is None and head.start is not None and len(self._known) < MOST_KNOWN and not request.wants_close:
+        if head.start is not None and length is not None and not request.wants_close:
             # It is remembered once the application has accepted the request.
-            request.candidate = candidate(head.start, len(head.lines) + (head.length is not None))
+            request.candidate = plain_head(head.start, len(head.lines) + (head.length is not None))
         self.state = TRANSITIONS[self.state][HEAD_READ]
         self.heads_read += 1
         self.receiving = request
         self.requests.append(request)
-
-    def _remembered(self, start: bytes) -> KnownHead | None:
-        """The head that `start` begins with, if it is remembered."""
-        for known in self._known:
-            if known.read(start) is not None:
-                return known
-        return None
 
     def _check(self, method: str, version: str, fields: Headers) -> None:
         """Refuses requests that could be read in two ways, and those that are not served."""

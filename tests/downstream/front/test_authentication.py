@@ -18,6 +18,7 @@ from mcproxy.access.identity import Identity, NotIdentified
 from mcproxy.access.keys import key_digest
 from mcproxy.call.clients import ListChanged
 from mcproxy.downstream.front.authentication import Authenticator
+from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
@@ -530,8 +531,70 @@ async def test_a_client_certificate_that_expires_on_a_kept_connection_is_good_no
         authenticator = Authenticator(context, identity, wall=lambda: now[0])
         facts = Facts(CERTIFICATE, http.Headers.of(ANN.items() if settings is KEYS else ()))
         found = await authenticator.identify(facts)
-        assert (found.until, authenticator.vouches(found)) == (10, True)
+        assert (found.until, identity.vouches(found)) == (10, True)
         now[0] = 10.0
-        assert not authenticator.vouches(found)
+        assert not identity.vouches(found)
         with pytest.raises(NotIdentified, match="certificate has expired"):
             await authenticator.identify(facts)
+
+
+@dataclass
+class Connection:
+    """All that identification asks of a connection (of `messages.RequestTransport`)."""
+
+    peer: str | None = "10.0.0.1"
+    certificate: dict[str, Any] | None = None
+
+    def transport_info(self, name: str) -> Any:
+        return {"sockname": ("10.0.0.9", 8080), "peercert": self.certificate}.get(name)
+
+
+def asked(connection: Connection, *lines: tuple[str, str], target: str = "/mcp") -> http.Request:
+    fields = http.Headers.of([("Host", "here"), *lines])
+    return http.Request(connection, "POST", target, fields)  # type: ignore[arg-type]  # it has all that is asked for
+
+
+async def test_r39_credentials_are_all_that_decides_who_sends_a_request() -> None:
+    bearer, other = ("Authorization", "Bearer x"), ("Authorization", "Bearer y")
+    certificate = {"subject": ((("commonName", "ann"),),), "notAfter": "Jan  1 00:00:10 2070 GMT"}
+    async with edge_of(FakeGateway()) as context:
+        authenticator = Authenticator(context, Identity(KEYS, context.tasks.start_soon))
+        requests = [
+            asked(Connection()),
+            asked(Connection(), bearer),
+            asked(Connection(), bearer, bearer),
+            asked(Connection(), other),
+            asked(Connection(peer="10.0.0.2"), bearer),
+            asked(Connection(certificate=certificate), bearer),
+            asked(Connection(), bearer, target="/servers/a/mcp"),
+        ]
+        digests = [authenticator.credentials(request) for request in requests]
+        assert len(set(digests)) == len(requests)
+        assert authenticator.credentials(asked(Connection(), bearer, ("Accept", "a/b"))) == digests[1]
+        assert not any(b"Bearer" in digest for digest in digests)
+
+
+async def test_r39_who_is_known_by_credentials_is_so_while_settings_and_key_stay() -> None:
+    now, ann, wrong = [9.0], list(ANN.items()), ("Authorization", "Bearer wrong")
+    async with edge_of(FakeGateway()) as context:
+        identity = Identity(KEYS, context.tasks.start_soon, wall=lambda: now[0])
+        authenticator = Authenticator(context, identity, wall=lambda: now[0])
+        request = asked(Connection(), *ann)
+        credentials = authenticator.credentials(request)
+
+        async def is_known_again() -> bool:
+            found = await authenticator(request)
+            return authenticator.known(credentials) is found
+
+        assert authenticator.known(credentials) is None
+        assert await is_known_again()
+        assert authenticator.known(authenticator.credentials(asked(Connection(), *ann))) is not None
+        with pytest.raises(Refusal):
+            await authenticator(asked(Connection(), wrong))
+        assert authenticator.known(authenticator.credentials(asked(Connection(), wrong))) is None
+
+        context.reconfigure(context.proxy, context.forwarded)
+        assert authenticator.known(credentials) is None
+        assert await is_known_again()
+        identity.reconfigure(KEYS.model_copy())
+        assert authenticator.known(credentials) is None

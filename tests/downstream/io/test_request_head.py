@@ -14,8 +14,8 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import (
     RequestHeaders,
     forwarded_credentials,
+    gaps,
     read_headers,
-    varying_fields,
 )
 from mcproxy.downstream.io.responses import Accepted, Refusal
 from mcproxy.http.server import Headers
@@ -31,11 +31,11 @@ def test_missing_fields_mean_what_the_specification_says() -> None:
     assert read_headers(Headers()) == RequestHeaders("", False, Accepted(True, True), None, False, True)
 
 
-def test_fields_vary_that_neither_the_head_nor_the_settings_make_use_of() -> None:
+def test_fields_are_gaps_that_no_note_depends_on() -> None:
     names = ("Host", "Accept", "Authorization", "Mcp-Name", "Mcp-Param-Region", "traceparent", "X-Request-Id")
     fields = Headers.of([(name, "") for name in names])
-    assert varying_fields(fields, ()) == {"mcp-name", "mcp-param-region", "traceparent", "x-request-id"}
-    assert varying_fields(fields, {"x-request-id", "accept"}) == {"mcp-name", "mcp-param-region", "traceparent"}
+    assert gaps(fields, ()) == {"mcp-name", "mcp-param-region", "traceparent", "x-request-id"}
+    assert gaps(fields, {"x-request-id", "accept"}) == {"mcp-name", "mcp-param-region", "traceparent"}
 
 
 @pytest.mark.parametrize("given", ["application/json", "Application/JSON; charset=utf-8", " application/json ;x"])

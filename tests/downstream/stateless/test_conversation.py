@@ -56,19 +56,15 @@ def posted(
     credentials: ForwardedCredentials | None = None,
     **params: str,
 ) -> tuple[http.Headers, RequestHead]:
-    """The header fields of a POST, and what the listener keeps with them."""
+    """The header fields of a POST, and what its handler is told of them."""
     mirrored = {f"Mcp-Param-{key}": value for key, value in params.items()}
     headers = {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
     fields = http.Headers.of(headers.items())
     found = Identified(principal, Authentication())
-    return fields, RequestHead(_unused, endpoint, read_headers(fields), {}, found, principal, _never_again, credentials)
+    return fields, RequestHead(endpoint, read_headers(fields), found, principal, _never_again, credentials)
 
 
 def _never_again(request: http.Request) -> IdentifyAgain:
-    raise AssertionError
-
-
-async def _unused(request: http.Request, head: RequestHead) -> http.Response:
     raise AssertionError
 
 

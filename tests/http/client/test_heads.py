@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcproxy.http.client.connection import ClientConnection
-from mcproxy.http.client.heads import HeadCache, ResponseHead, read_head
+from mcproxy.http.client.heads import ResponseHead, read_head
 from mcproxy.http.client.response import (
     LAST_BYTES,
     MAX_UNREAD,
@@ -21,6 +21,7 @@ from mcproxy.http.client.response import (
     ConnectionBroken,
     ResponseTooLarge,
 )
+from mcproxy.http.head_cache import HeadCache
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
 from tests.timeouts import GUARD
 
@@ -34,45 +35,34 @@ def answered(body: bytes, length: bytes | None = None) -> bytes:
     return BEFORE + (b"%d" % len(body) if length is None else length) + AFTER + body
 
 
-class Counting(HeadCache):
-    """How many answers it recognised."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def recognised(self, data: bytes) -> tuple[ResponseHead, bytes] | None:
-        known = super().recognised(data)
-        self.count += known is not None
-        return known
-
-
-class Forgetful(HeadCache):
+class Forgetful(HeadCache[ResponseHead]):
     """Leaves everything to the parser."""
 
-    def remember(self, head: ResponseHead, data: bytes) -> None:
-        pass
+    def add(self, *_: object) -> None:
+        return
 
 
 class Met(Bench):
-    """A connection to a server of which `recognition` knows something."""
+    """A connection to a server whose last head `heads` has."""
 
-    def __init__(self, recognition: HeadCache) -> None:
+    def __init__(self, heads: HeadCache[ResponseHead]) -> None:
         super().__init__()
-        self.connection = ClientConnection(self._free, self._lose, recognition)
+        self.connection = ClientConnection(self._free, self._lose, heads)
         self.connection.connection_made(self.transport)
 
 
 def recognised_after(first: bytes, second: bytes) -> bool:
-    """Whether `second` is recognised by who was given `first`."""
-    recognition = Counting()
+    """Whether `second` is recognised after `first`: then it has the very same head."""
+    known, heads = HeadCache[ResponseHead](), list[ResponseHead]()
 
     async def exchange() -> None:
         for said in (first, second):
-            await (await Met(recognition).answer(said)).read(20_000)
+            answer = await Met(known).answer(said)
+            heads.append(answer.head)
+            await answer.read(20_000)
 
     anyio.run(exchange)
-    return bool(recognition.count)
+    return heads[0] is heads[1]
 
 
 @pytest.mark.parametrize(
@@ -136,9 +126,9 @@ SECOND = answered(b'{"id":2}')
 MUTATIONS = st.tuples(st.integers(0, len(SECOND) - 1), st.integers(0, 3), st.binary(max_size=3))
 
 
-async def told(recognition: HeadCache, said: bytes, cuts: Iterable[int]) -> list[object]:
+async def told(known: HeadCache[ResponseHead], said: bytes, cuts: Iterable[int]) -> list[object]:
     """What becomes of an exchange in which a server says that, after one that went well; and of the next."""
-    bench = Met(recognition)
+    bench = Met(known)
     outcome: list[object] = []
 
     async def exchange(pieces: Iterable[bytes]) -> None:
@@ -222,10 +212,9 @@ async def test_a_known_servers_answer_that_is_released_ends_soon_or_is_given_up(
 
 
 async def test_what_is_known_of_a_server_holds_for_all_its_connections() -> None:
-    recognition = Counting()
-    for count in range(2):
-        answer = await Met(recognition).answer(answered(b"hello"))
-        assert (await answer.read(5), recognition.count) == (b"hello", count)
+    known = HeadCache[ResponseHead]()
+    first, second = [await Met(known).answer(answered(b"hello")) for _ in range(2)]
+    assert second.head is first.head
 
 
 async def test_a_server_that_speaks_unasked_is_hung_up_on_however_well_it_is_known() -> None:

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcproxy.http import server as http
+from mcproxy.http.head_cache import LONGEST_KNOWN
 from mcproxy.http.server.connection import COPIED, LAST_BYTES, MAX_UNREAD
-from mcproxy.http.server.heads import LONGEST_KNOWN
 from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING, ReaderState, RequestReader
 from tests.depth import examples
 from tests.fuzz.http import mutated
@@ -360,7 +360,7 @@ def read_alone(pieces: Iterable[bytes], *, remembering: bool) -> tuple[list[Seen
         reader.receive(piece)
         for request in reader.requests:
             if remembering:
-                reader.remember(request, VARYING)
+                reader.remember(request, None, None, VARYING)
             found.append(request)
         reader.requests.clear()
     whole = [(request.method, request.target, request.received) for request in found]

@@ -39,7 +39,7 @@ def reader_after(*pieces: bytes, knowing: bytes = b"") -> RequestReader:
     for piece in (knowing, *pieces):
         reader.receive(piece)
         for request in reader.requests:
-            reader.remember(request, frozenset())
+            reader.remember(request, None, None, frozenset())
     return reader
 
 
