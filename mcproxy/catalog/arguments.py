@@ -18,6 +18,7 @@ from msgspec import Raw
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.json_schema import Unjudged, pointed_to, value_flaw
+from mcproxy.protocol.json.bounds import has_more
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
 
@@ -43,6 +44,11 @@ _REFERENCE: Final = re.compile(r"\$\{caller\.(?:name|attributes\.(?P<attribute>[
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@:+][A-Za-z0-9_@:+.-]*")
 """A caller's value inside a longer text: it must not climb out of a path, nor begin an option or a query."""
 
+_MOST_VALUES: Final = 10_000
+"""Commas or brackets of an argument that is decoded to be judged; of a larger one its type is judged."""
+_EMPTY: Final = {b"[": b"[]", b"{": b"{}"}
+"""A value of the same type, by the first byte of an array or object."""
+
 Schema = dict[str, Any]
 
 
@@ -61,17 +67,21 @@ class ArgumentRules(msgspec.Struct, frozen=True):
     """The schemas of arguments whose values refer to the caller, by the upstream's own names."""
     root: Any = None
     """The upstream's `inputSchema`, which `schemas` may refer to."""
+    shown: Mapping[str, Any] = {}
+    """The `inputSchema` that callers are shown."""
 
     def final(self, arguments: Params, principal: Principal) -> Params:
         """The arguments that the upstream gets.
 
-        Raises McpError for one that callers may not send, and where an argument does not take the caller's own value.
+        Raises McpError for arguments that are not valid under the schema that callers are shown, in its names, and for
+        an argument that does not take the caller's own value. What cannot be judged is left to the upstream.
         """
         unknown = next((name for name in arguments if name not in self.own_names), None)
         if unknown is not None:
             known = ", ".join(self.own_names) or "none"
             sentence = f"the argument {unknown[:64]!r} is not one that callers may send; known arguments: {known}"
             raise McpError(INVALID_PARAMS, sentence)
+        _check_given(arguments, self.shown)
         given = {self.own_names[name]: value for name, value in arguments.items()}
         filled = {name: _filled(value, principal) for name, value in self.fixed.items()}
         for name, argument in self.schemas.items():
@@ -111,7 +121,7 @@ def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple
     shown["additionalProperties"] = False
     of_callers = {name: properties[name] for name, value in fixed.items() if _refers(value)}
     own_names = {shown: own for own, shown in shown_names.items()}
-    return raw(shown), ArgumentRules(own_names, fixed, of_callers, schema if of_callers else None)
+    return raw(shown), ArgumentRules(own_names, fixed, of_callers, schema if of_callers else None, shown)
 
 
 def _resolved(schema: object) -> Schema:
@@ -292,6 +302,41 @@ def _filled(value: Any, principal: Principal) -> Any:
             return {key: _filled(member, principal) for key, member in value.items()}
         case _:
             return value
+
+
+def _check_given(arguments: Params, shown: Mapping[str, Any]) -> None:
+    """Raises McpError for arguments that are not valid under the schema `shown`."""
+    missing = next((name for name in shown.get("required", ()) if name not in arguments), None)
+    if missing is not None:
+        raise McpError(INVALID_PARAMS, f"the argument {missing[:64]!r} is required")
+    for name, others in shown.get("dependentRequired", {}).items():
+        missing = next((other for other in others if other not in arguments), None)
+        if name in arguments and missing is not None:
+            raise McpError(
+                INVALID_PARAMS, f"the argument {name[:64]!r} is given without {missing[:64]!r}, which it needs"
+            )
+    for name, value in arguments.items():
+        found = _flaw_of_given(shown.get("properties", {}).get(name, True), value, shown)
+        if found is not None:
+            raise McpError(INVALID_PARAMS, f"the argument {name[:64]!r} {found}")
+
+
+def _flaw_of_given(schema: Any, value: Raw, root: object) -> str | None:
+    """The flaw of a caller's value, as a phrase; None if it is valid or cannot be judged."""
+    if schema is True or schema == {}:
+        return None
+    text = bytes(value)
+    if any(has_more(text, mark, _MOST_VALUES) for mark in (b",", b"[", b"{")):
+        schema = _type_of(schema)
+        if not isinstance(schema, dict):
+            return None if schema else "is not allowed"
+        text = _EMPTY.get(text[:1], text)
+    try:
+        return value_flaw(schema, msgspec.json.decode(text), root)
+    except Unjudged:
+        return None
+    except (msgspec.MsgspecError, RecursionError):
+        return "has a number that is too large, or too many levels, to be checked"
 
 
 def _check_filled(schema: Any, value: object, root: object) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from mcproxy.access.pins import approved
 from mcproxy.call.calls import Call
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import PinSettings
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
@@ -75,6 +76,87 @@ async def test_callers_see_and_send_what_the_settings_say_and_the_upstream_gets_
         assert h["up"].count("tools/call") == 1
         refusal = error(await h.call("tools/call", version=version, name="up__read", arguments=[]))
         assert refusal.message == '"arguments" must be an object'
+
+
+LIMITED = tool(
+    "read",
+    inputSchema={
+        "type": "object",
+        "properties": {
+            "pth": {"type": "string", "maxLength": 5, "pattern": "^/"},
+            "n": {"type": "integer", "minimum": 1, "maximum": 10},
+            "kind": {"enum": ["a", "b"]},
+            "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}, "maxItems": 2},
+            "options": {"type": "object", "required": ["as"], "additionalProperties": False, "properties": {"as": {}}},
+            "never": False,
+            "odd": {"type": "string", "pattern": "(?=x)"},
+        },
+        "required": ["pth"],
+        "dependentRequired": {"n": ["kind"]},
+        "$defs": {"tag": {"type": "string", "minLength": 1}},
+    },
+)
+RENAMED = {"pth": {"rename": "path"}, "n": {"rename": "limit"}, "kind": {"rename": "sort"}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "refusal"),
+    [
+        ({}, "the argument 'path' is required"),
+        ({"pth": "/a"}, "the argument 'pth' is not one that callers may send"),
+        ({"path": None}, "the argument 'path' is not of type string"),
+        ({"path": "/12345"}, "the argument 'path' has more than 5 characters"),
+        ({"path": "a"}, "the argument 'path' does not match '^/'"),
+        ({"path": "/a", "limit": 11, "sort": "a"}, "the argument 'limit' is more than 10"),
+        ({"path": "/a", "limit": 1.5, "sort": "a"}, "the argument 'limit' is not of type integer"),
+        ({"path": "/a", "limit": Raw(b"1e999"), "sort": "a"}, "the argument 'limit' has a number that is too large"),
+        ({"path": "/a", "limit": 1}, "the argument 'limit' is given without 'sort', which it needs"),
+        ({"path": "/a", "sort": "c"}, "the argument 'sort' is not one of the values that are allowed"),
+        ({"path": "/a", "tags": ["a", ""]}, "the argument 'tags' item 1 has fewer than 1 characters"),
+        ({"path": "/a", "tags": ["a", "b", "c"]}, "the argument 'tags' has more than 2 items"),
+        ({"path": "/a", "options": {}}, "the argument 'options' lacks 'as'"),
+        ({"path": "/a", "options": {"as": 1, "x": 1}}, "the argument 'options' 'x' is not allowed"),
+        ({"path": "/a", "never": 1}, "the argument 'never' is not allowed"),
+        ({"path": "/a", "odd": 1}, "the argument 'odd' is not of type string"),
+        ({"path": ["x"] * 20_000}, "the argument 'path' is not of type string"),
+        ({"path": "x" * 100_000}, "the argument 'path' has more than 5 characters"),
+    ],
+)
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_r89_the_schema_that_callers_are_shown_is_the_one_that_holds(
+    sent: dict[str, object], refusal: str, version: str
+) -> None:
+    async with house(server(LIMITED), options=options(RENAMED)) as h:
+        await ready(h)
+        refused = error(await h.call("tools/call", version=version, name="up__read", arguments=sent))
+        assert refused.code == INVALID_PARAMS
+        assert refused.message.startswith(refusal)
+        assert "pth" not in refused.message or "pth" in sent
+        assert h["up"].count("tools/call") == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"path": "/a"},
+        {"path": "/a", "limit": 10.0, "sort": "b", "tags": ["a", "b"], "options": {"as": [1]}},
+        {"path": "/a", "odd": "what no pattern of ours can judge"},
+    ],
+)
+async def test_what_is_valid_under_the_schema_that_callers_are_shown_is_sent(sent: dict[str, object]) -> None:
+    async with house(server(LIMITED), options=options(RENAMED)) as h:
+        await ready(h)
+        assert decoded(await h.call("tools/call", name="up__read", arguments=sent)) == {"content": []}
+        own = {"path": "pth", "limit": "n", "sort": "kind"}
+        assert got(h) == {own.get(name, name): value for name, value in sent.items()}
+
+
+async def test_r89_a_person_is_not_asked_about_arguments_that_are_not_valid() -> None:
+    access = {"policy": {"roles": {"everyone": {"allow": [{"approve": "operator"}]}}}}
+    async with house(server(LIMITED), options=options(RENAMED), access=access) as h:
+        await ready(h)
+        assert "is required" in error(await h.call("tools/call", name="up__read", arguments={})).message
+        assert h.gateway.approvals.waiting() == []
 
 
 async def test_parameters_in_headers_are_those_that_callers_send() -> None:
