@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
-from mcproxy.call.clients import Notice
+from mcproxy.call.clients import Client, Notice
 from mcproxy.call.errors import McpError, Party
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import PeerGone, RequestTimeout, with_progress_token
+from mcproxy.pending_requests import PeerGone, RequestTimeout, as_minted, with_progress_token
 from mcproxy.protocol.envelope import untyped
+from mcproxy.protocol.eras import META_PROGRESS_TOKEN
 from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
     InvalidMessage,
@@ -24,6 +25,7 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
+    parse_id,
     parse_text,
 )
 from mcproxy.protocol.methods import (
@@ -34,15 +36,15 @@ from mcproxy.protocol.methods import (
     LOG_MESSAGE,
     PROGRESS,
     RESOURCE_UPDATED,
+    Subject,
 )
-from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task
+from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, Dialect, created, has_ended, related_task
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Answering, Conversation, OnNotification, changes
 from mcproxy.upstream.handshake.initialization import Initialization
 from mcproxy.upstream.handshake.server_requests import ServerRequests
-from mcproxy.upstream.handshake.task_clients import TaskClients
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import (
     CutOff,
@@ -53,6 +55,62 @@ from mcproxy.upstream.link import (
     supported_versions,
     unanswered,
 )
+
+
+class _Maker(NamedTuple):
+    """The call that a task was made by: its request's id, which is its progress token too, and its client."""
+
+    token: RequestId
+    client: Client
+
+
+class TaskClients:
+    """Those of tasks that are not known to be over; of more than `most`, the oldest are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_task: dict[str, _Maker] = {}
+        self._by_token: dict[RequestId, Client] = {}
+
+    def answered(self, token: RequestId | None, call: Call, answer: Response | ErrorResponse) -> None:
+        """Takes note of the answer to a call, under its request's id: it became a task, or a task is over."""
+        result = answer.result if isinstance(answer, Response) else {}
+        if call.row.subject is Subject.TASK:
+            if call.row.waits or has_ended(result):
+                self._forget(parse_text(call.params.get(TASK_ID, b"")))
+            return
+        task = created(Dialect.CORE, result)
+        if task is not None and token is not None:
+            self._add(task, _Maker(token, call.client))
+
+    def changed(self, task: str, state: Params) -> None:
+        """Takes note of the state of a task that its server tells of."""
+        if has_ended(state):
+            self._forget(task)
+
+    def find(self, task: str | None) -> Client | None:
+        """The client whose call became that task."""
+        maker = self._by_task.get(task or "")
+        return None if maker is None else maker.client
+
+    def progress(self, params: Params) -> None:
+        """Passes a `notifications/progress` to the client whose call had its token, and became a task."""
+        token = parse_id(params.get(META_PROGRESS_TOKEN, b""))
+        client = None if token is None else self._by_token.get(as_minted(token))
+        if client is not None:
+            client.notify(PROGRESS, {key: value for key, value in params.items() if key != META_PROGRESS_TOKEN})
+
+    def _add(self, task: str, maker: _Maker) -> None:
+        self._forget(task)
+        if len(self._by_task) >= self._most:
+            self._forget(next(iter(self._by_task)))
+        self._by_task[task] = maker
+        self._by_token[maker.token] = maker.client
+
+    def _forget(self, task: str | None) -> None:
+        maker = self._by_task.pop(task or "", None)
+        if maker is not None:
+            del self._by_token[maker.token]
 
 
 class HandshakeDialect:

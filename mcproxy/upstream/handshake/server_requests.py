@@ -18,6 +18,8 @@ from mcproxy.call.errors import McpError
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
 from mcproxy.protocol.envelope import META, without_hop_meta
+from mcproxy.protocol.eras import V2025_11_25
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -29,8 +31,10 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
+    object_or_empty,
     parse_id,
     parse_object,
+    parse_text,
     raw,
 )
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
@@ -40,11 +44,37 @@ from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Conversation
-from mcproxy.upstream.handshake.older_answers import with_single_block
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
+
+
+MAX_BLOCKS: Final = 10_000
+"""Blocks of an answer that are looked at; a longer list passes as it is."""
+
+_CONTENT: Final = "content"
+_TEXT: Final = "text"
+
+
+def with_single_block(version: str | None, answer: Params) -> Params:
+    """An answer in the spelling of `version` (schema, CreateMessageResult); the same object if nothing changes."""
+    if version is None or version >= V2025_11_25 or _CONTENT not in answer:
+        return answer
+    try:
+        blocks = parse_array(answer[_CONTENT], MAX_BLOCKS)
+    except (TooMany, msgspec.MsgspecError, RecursionError):
+        return answer
+    block = blocks[0] if len(blocks) == 1 else _joined(blocks)
+    return answer if block is None else {**answer, _CONTENT: block}
+
+
+def _joined(blocks: list[Raw]) -> Raw | None:
+    """Several blocks of text as one; None where there are none, or others among them."""
+    read = [object_or_empty(block) for block in blocks]
+    texts = [parse_text(each.get(_TEXT, b"")) for each in read if parse_text(each.get("type", b"")) == _TEXT]
+    lines = [text for text in texts if text is not None]
+    return raw({"type": _TEXT, _TEXT: "\n".join(lines)}) if lines and len(lines) == len(blocks) else None
 
 
 class ReplyNow(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
+from mcproxy.upstream.child.process import LineDecoder, LineTooLong
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))

@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level
-from mcproxy.upstream.handshake.older_answers import MAX_BLOCKS, with_single_block
+from mcproxy.upstream.handshake.server_requests import MAX_BLOCKS, with_single_block
 
 A: dict[str, Any] = {"type": "text", "text": "a"}
 B: dict[str, Any] = {"type": "text", "text": "b", "annotations": {}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse, Params, RequestId, Response, raw
-from mcproxy.upstream.handshake.task_clients import TaskClients
+from mcproxy.upstream.handshake.dialect import TaskClients
 from tests.upstream.support import FakeClient, request, tool
 
 
