@@ -44,6 +44,7 @@ from mcproxy.downstream.front.app import Companion, alone
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.io.context import NOT_KEPT, TransportContext
 from mcproxy.features import features_of
+from mcproxy.features.approvals.feature import CallApprovals
 from mcproxy.features.pins.feature import Pins
 from mcproxy.gateway.explaining import kind_of
 from mcproxy.gateway.feature import Place, Placed
@@ -92,7 +93,6 @@ class App(msgspec.Struct, eq=False):
     site: GatewaySite
     """Where people log in to upstreams."""
     login: LoginRoutes
-    approval_links: ApprovalLinks
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
     companion: Companion = alone
@@ -184,13 +184,18 @@ class App(msgspec.Struct, eq=False):
         """As `Pins.offered`."""
         return self.gateway.feature(Pins).offered()
 
+    @property
+    def approval_links(self) -> ApprovalLinks:
+        """Links by which operators decide on calls that wait."""
+        return self.gateway.feature(CallApprovals).links
+
     def waiting_calls(self) -> Sequence[WaitingCall]:
         """As `CallApprovals.waiting`."""
-        return self.gateway.approvals.waiting()
+        return self.gateway.feature(CallApprovals).waiting()
 
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
         """As `CallApprovals.decide`."""
-        return self.gateway.approvals.decide(id, operator, approve=approve)
+        return self.gateway.feature(CallApprovals).decide(id, operator, approve=approve)
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over and the lists of those that connected are known."""
@@ -289,7 +294,6 @@ async def running(
     )
     links = ConnectLinks(sealer)
     site = GatewaySite(settings, fleet.logins, links)
-    approval_links = ApprovalLinks(sealer)
     watched = Placed(Place.CLIENT, "shows the call on the status page, while someone watches", feed.around)
     gateway = Gateway(
         settings,
@@ -299,7 +303,6 @@ async def running(
         gateway_id,
         audit=audit,
         login_pages=site,
-        approval_link=approval_links.link,
         features=features_of,
         stages=[] if settings.admin.port is None else [watched],
     )
@@ -327,7 +330,6 @@ async def running(
             rotation,
             site,
             login,
-            approval_links,
         )
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             async with _companion(

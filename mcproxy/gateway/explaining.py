@@ -22,7 +22,7 @@ from mcproxy.catalog.views.exposure import WITHHELD
 from mcproxy.catalog.views.snapshots import Listing
 from mcproxy.catalog.views.view import Shown, View
 from mcproxy.configuration.references import suggestion
-from mcproxy.gateway.approval.legible import masked
+from mcproxy.gateway.legible import masked
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE

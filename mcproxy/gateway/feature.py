@@ -119,6 +119,8 @@ class Core(msgspec.Struct, frozen=True, eq=False):
     sleep: Sleep
     now: Clock
     """Monotonic seconds."""
+    kept: frozenset[str] = frozenset()
+    """Names of the upstreams whose links go on over the reload that makes the features."""
 
 
 class Feature:

@@ -25,7 +25,6 @@ from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.views.view import View
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.retirement import Retirable, Retirement
-from mcproxy.gateway.approval.approving import CallApprovals, MakeLink
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
@@ -103,7 +102,6 @@ class Gateway:
         now: Clock = time.monotonic,
         audit: AuditLog | None = None,
         login_pages: LoginPages | None = None,
-        approval_link: MakeLink = lambda id: None,
         features: Callable[[Settings], Sequence[Listed]] = lambda settings: (),
         stages: Sequence[Placed] = (),
     ) -> None:
@@ -174,15 +172,6 @@ class Gateway:
             awaits_login=catalogue.known.awaits_login,
             pages=login_pages,
         )
-        self.approvals = CallApprovals(
-            settings,
-            catalogue,
-            metrics,
-            learn=self._resolver.learn,
-            refetch=self._fetcher.refetched,
-            record=self.audit.note,
-            links=approval_link,
-        )
         self._retirement = Retirement()
         self._runs: dict[str, anyio.CancelScope] = {}
         """The scopes in which features run, by name."""
@@ -215,7 +204,6 @@ class Gateway:
             self._task_relay,
             self._task_subscriptions,
             self._bridge,
-            self.approvals,
             self._hooks,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
@@ -277,14 +265,15 @@ class Gateway:
         self._settings, self._supervised = settings, dict(upstreams)
         self._timeouts.clear()
         self._timeouts.update(_timeouts_of(settings))
-        self._provision(settings)
+        self._upstreams.clear()
+        self._upstreams.update(self._supervised)
         change = Reconfiguration(settings, self._upstreams, kept)
-        if changed & self._cache.goes_by:
-            self._cache.reconfigure(change)
-        self._wrap_upstreams()
         for component in self._components:
-            if changed & component.goes_by and component is not self._cache:
+            if changed & component.goes_by:
                 component.reconfigure(change)
+        # After the core, whose catalogue they consult; before upstreams are wrapped in their stages.
+        self._provision(settings, kept)
+        self._wrap_upstreams()
         if "access" in changed:
             self._limits.reconfigure(settings.access.limits)
         self._handler = self._built(settings)
@@ -446,9 +435,9 @@ class Gateway:
         self._further.append(placed)
         self._handler = self._built(self._settings)
 
-    def _provision(self, settings: Settings) -> None:
+    def _provision(self, settings: Settings, kept: frozenset[str] = frozenset()) -> None:
         """Makes the features that `settings` ask for, which adopt what must survive, and retires those before them."""
-        before, core = self._features, replace(self._core, settings=settings)
+        before, core = self._features, replace(self._core, settings=settings, kept=kept)
         held = [resource for feature in before.values() for resource in feature.resources()]
         self._features = {}
         for listed in self._features_of(settings):
@@ -505,7 +494,6 @@ class Gateway:
             ),
             ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
             ("hooks", Placed(Place.CHECK, "asks hooks before the call", self._hooks.before)),
-            ("approvals", Placed(Place.APPROVE, "waits until a person approved", self.approvals.approved)),
             ("hooks", Placed(Place.JUDGE, "asks hooks about the outcome", self._hooks.after)),
         ]
         return sorted(stages, key=lambda stage: stage[1].place)

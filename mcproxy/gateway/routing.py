@@ -18,11 +18,10 @@ from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import kept_private, respelled
 from mcproxy.catalog.skills import is_readable, readable_children
 from mcproxy.catalog.views.exposure import login_names
-from mcproxy.gateway.approval.approval import outdated
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.resolving.targets import Resolver, Target, check_brought
+from mcproxy.gateway.resolving.targets import Resolver, Target, approval_missed, check_brought
 from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.protocol.capabilities import lacks
 from mcproxy.protocol.jsonrpc import (
@@ -114,7 +113,7 @@ class Router:
         check_brought(target.space, call.caller)
         if target.route is not None and target.route.may_need_approval and not call.notes.approved:
             # It passed the approval stage before a reload added the rule, and has since waited for a list.
-            raise outdated()
+            raise approval_missed()
         return self._tasks.call(target, call)
 
     def _answer_login(self, call: Call, routes: RouteTable) -> Outcome | None:

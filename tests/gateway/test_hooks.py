@@ -20,6 +20,7 @@ from mcproxy.call.clients import TaskChanged
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import LoginAwaited
+from mcproxy.features.approvals.feature import CallApprovals
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -518,11 +519,11 @@ async def test_r82_a_call_that_a_hook_held_needs_the_approval_that_a_reload_brou
             access = h.settings.access.model_copy(update={"policy": policy})
             h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
             it.hold.set()
-            while not (outcomes or h.gateway.approvals.waiting()):
+            while not (outcomes or h.gateway.feature(CallApprovals).waiting()):
                 await anyio.lowlevel.checkpoint()
             assert (outcomes, sent(h)) == ([], [])
-            (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, Principal("olga"), approve=True) is None
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, Principal("olga"), approve=True) is None
         assert isinstance(outcomes[0], Complete)
         assert len(sent(h)) == 1
 

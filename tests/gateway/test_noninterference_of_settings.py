@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from mcproxy.call.calls import InputRequired, Outcome
 from mcproxy.call.clients import Client
 from mcproxy.call.identity import Principal
+from mcproxy.features.approvals.feature import CallApprovals
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import Params, raw
 from tests.depth import examples
@@ -90,7 +91,7 @@ class ApprovedWitness(Witness):
         return outcome
 
     async def _decide(self) -> None:
-        approvals = self.gateway.gateway.approvals
+        approvals = self.gateway.gateway.feature(CallApprovals)
         while True:
             for waiting in approvals.waiting():
                 approvals.decide(waiting.id, Principal("olga"), approve=self.approve)

@@ -42,6 +42,11 @@ from mcproxy.telemetry.metrics import UNKNOWN
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to fetch an upstream's list. Raises McpError where the upstream cannot be reached."""
 
+OUTDATED: Final = (
+    "this call was not approved: the configuration, the server or the tool changed before it was sent; "
+    "list the tools, and call again"
+)
+
 _NULL: Final = Raw(b"null")
 _ARGUMENTS: Final = "arguments"
 _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.RESOURCES: "resource"}
@@ -324,6 +329,11 @@ def check_brought(space: Space, caller: Caller) -> None:
     if missing:
         sentence = f"upstream {space.upstream!r} needs your own credentials: send the header {' and '.join(missing)}"
         raise McpError(INVALID_REQUEST, sentence, reason=Reason.DENIED)
+
+
+def approval_missed() -> McpError:
+    """The refusal of a call that needs an approval only since a reload, and too late for its caller to be asked."""
+    return McpError(INVALID_REQUEST, OUTDATED, {"approval": "withdrawn"}, reason=Reason.APPROVAL_WITHDRAWN)
 
 
 def _unknown(kind: Kind, name: str, reason: Reason) -> McpError:

@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -20,7 +20,8 @@ import anyio
 import structlog
 from msgspec.structs import replace
 
-from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
+from mcproxy.access.approval_links import ApprovalLinks
+from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.access.outgoing.repeating import repeated
 from mcproxy.access.outgoing.webhooks import SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
@@ -28,9 +29,8 @@ from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.freshness import DOUBTFUL
-from mcproxy.concurrency.clock import Sleep
-from mcproxy.concurrency.retirement import Retirable, Retirement
-from mcproxy.gateway.approval.approval import (
+from mcproxy.concurrency.retirement import Retirable
+from mcproxy.features.approvals.approval import (
     Approval,
     ApprovalEvent,
     ApprovalState,
@@ -38,13 +38,11 @@ from mcproxy.gateway.approval.approval import (
     event_of,
     payload,
 )
-from mcproxy.gateway.approval.legible import masked
-from mcproxy.gateway.approval.rounds import ApprovedRounds
-from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.listings.fetcher import Refetch
+from mcproxy.features.approvals.rounds import ApprovedRounds
+from mcproxy.gateway.feature import Core, Feature, Place, Placed
+from mcproxy.gateway.legible import masked
 from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.routes import ExposedRoute
-from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (
@@ -59,11 +57,9 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import Kind, Subject
-from mcproxy.settings import Access, Settings
 from mcproxy.settings.access.approvals import ApprovalSettings
 from mcproxy.settings.access.policy import Approver
 from mcproxy.telemetry.logs import masking
-from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -78,9 +74,6 @@ VOID: Final = "this call is void and will not run: what it is about changed, as 
 MAX_VOIDED: Final = 256
 """Approvals that are remembered as void, so that an operator is told why the decision comes too late."""
 
-MakeLink = Callable[[str], str | None]
-"""The link by which an approval is decided, by its id; None where operators have no listener."""
-
 
 class Webhook(Retirable, Protocol):
     """Tells an operator's service something, and returns its answer (`access.outgoing.webhooks`)."""
@@ -94,72 +87,81 @@ def webhook_of(settings: ApprovalSettings) -> Webhook | None:
     return None if settings.webhook is None else SignedWebhook(settings.webhook)
 
 
-class CallApprovals(Component):
-    """`approved` is its stage. `learn` has the list asked for that a tool may be in which is not known.
+class _Pending:
+    """What survives a reload: calls that wait, calls that were approved, and what became void."""
 
-    It raises McpError. `refetch` has a list fetched that may have changed. `record` keeps who decided. `webhook` makes
-    that of the settings, if there is one.
-    """
+    def __init__(self, latest: CallApprovals, settings: ApprovalSettings, clock: Callable[[], float]) -> None:
+        self.latest = latest
+        """By the settings in force."""
+        self.waiting: dict[str, Approval] = {}
+        self.rounds = ApprovedRounds(settings, clock)
+        self.generation = 0
+        """How many `access` settings were in force before these."""
+        self.voided: deque[str] = deque(maxlen=MAX_VOIDED)
+        """Ids of the most recent approvals that became void."""
 
-    goes_by = frozenset({"access", "endpoints", "upstreams"})
+    def void(self, approval: Approval) -> None:
+        """Ends an approval as outdated, and frees its place; the caller learns of it at once or with its next retry."""
+        if approval.move(ApprovalEvent.OUTDATED):
+            self.voided.append(approval.id)
+
+
+class CallApprovals(Feature):
+    """Holds calls that the policy has approved by a person. `webhook` makes that of the settings, if there is one."""
+
+    name = "approvals"
 
     def __init__(
         self,
-        settings: Settings,
-        catalogue: Catalogue,
-        metrics: Metrics,
-        learn: Callable[[Call], Awaitable[None]],
-        refetch: Refetch,
-        record: RecordAction,
-        links: MakeLink,
+        core: Core,
         webhook: Callable[[ApprovalSettings], Webhook | None] = webhook_of,
         clock: Callable[[], float] = time.time,
-        sleep: Sleep = anyio.sleep,
     ) -> None:
-        self._access = settings.access
-        self._settings = settings.access.approvals
-        self._is_needed = settings.access.policy.approves
-        self._catalogue = catalogue
-        self._metrics = metrics
-        self._learn = learn
-        self._refetch = refetch
-        self._record = record
-        self._link = links
-        self._make_webhook = webhook
+        self._access = core.settings.access
+        self._settings = self._access.approvals
+        self._is_needed = self._access.policy.approves
+        self._kept_upstreams = core.kept
+        self._catalogue = core.catalogue
+        self._metrics = core.metrics
+        self._learn = core.resolver.learn
+        self._refetch = core.fetcher.refetched
+        self._record = core.audit.note
         self._webhook = webhook(self._settings)
-        self._retirement = Retirement()
-        self._sleep = sleep
+        self._sleep = core.sleep
         self._clock = clock
-        self._mask = masking(settings.secrets)
-        self._generation = 0
-        self._waiting: dict[str, Approval] = {}
-        self._rounds = ApprovedRounds(self._settings, clock)
-        self._voided: deque[str] = deque(maxlen=MAX_VOIDED)
-        """Ids of the most recent approvals that became void."""
-        metrics.approvals_waiting.set_function(self._waiting.__len__)
+        self._mask = masking(core.settings.secrets)
+        self._pending = _Pending(self, self._settings, clock)
+        self.links = ApprovalLinks(core.sealer)
+        """Links by which the webhook's people decide."""
+        self._count_waiting()
 
-    def reconfigure(self, change: Reconfiguration) -> None:
-        """Puts other settings in force, and voids approvals that they concern.
+    def adopt(self, previous: CallApprovals) -> None:
+        """Keeps calls that wait, and voids those that the reload concerns.
 
-        An approval under way becomes void where its call would now be decided otherwise or be another call, and where
-        its upstream was made anew: another server may answer under the same name.
+        An approval under way becomes void if its call would now be decided otherwise or be another call, or if its
+        upstream was made anew: another server may answer under the same name.
         """
-        self._mask = masking(change.settings.secrets)
-        if change.settings.access != self._access:
-            self._adopt(change.settings.access)
-        for approval in self._waiting.values():
-            if approval.upstream not in change.kept or not approval.holds():
-                self._void(approval)
-        self._rounds.reconfigure(self._settings, change.kept)
+        pending = self._pending = previous._pending
+        pending.latest = self
+        self.links = previous.links
+        self._count_waiting()
+        if self._settings.webhook == previous._settings.webhook:
+            self._webhook = previous._webhook
+        if self._access != previous._access:
+            pending.generation += 1
+        for approval in pending.waiting.values():
+            if approval.upstream not in self._kept_upstreams or not approval.holds():
+                pending.void(approval)
+        pending.rounds.reconfigure(self._settings, self._kept_upstreams)
 
-    def _adopt(self, access: Access) -> None:
-        """Puts another `access` in force; approvals of earlier generations no longer count."""
-        before, self._access, self._settings = self._settings, access, access.approvals
-        self._is_needed = access.policy.approves
-        if self._settings.webhook != before.webhook:
-            self._retirement.take(self._webhooks())
-            self._webhook = self._make_webhook(self._settings)
-        self._generation += 1
+    def _count_waiting(self) -> None:
+        self._metrics.approvals_waiting.set_function(self._pending.waiting.__len__)
+
+    def stages(self) -> Iterable[Placed]:
+        return [Placed(Place.APPROVE, "waits until a person approved", self.approved)]
+
+    def resources(self) -> Iterable[Retirable]:
+        return self._webhooks()
 
     def approved(self, handler: Handler) -> Handler:
         """Holds a call that needs approval until a person gave it, or refuses the call.
@@ -169,8 +171,9 @@ class CallApprovals(Component):
         """
 
         def approving(call: Call) -> Awaitable[Outcome]:
-            asks = self._is_needed and call.row.subject is Subject.TOOL
-            return self._approve(handler, call) if asks else handler(call)
+            latest = self._pending.latest
+            asks = latest._is_needed and call.row.subject is Subject.TOOL
+            return latest._approve(handler, call) if asks else handler(call)
 
         return approving
 
@@ -188,34 +191,31 @@ class CallApprovals(Component):
             call.notes.approved = True
             return await handler(call)
         subject = self._subject(route, call, arguments)
-        if not self._rounds.take(call.notes.approval, subject):
+        if not self._pending.rounds.take(call.notes.approval, subject):
             refusal = await self._ask(self._new(subject, decision.approve, route, arguments, call), call)
             if refusal is not None:
                 return refusal
         call.notes.approved = True
         outcome = await handler(call)
         if isinstance(outcome, InputRequired):
-            return replace(outcome, approval=self._rounds.keep(subject))
+            return replace(outcome, approval=self._pending.rounds.keep(subject))
         return outcome
-
-    async def run(self) -> None:
-        await self._retirement.run(self._webhooks)
 
     def _webhooks(self) -> list[Webhook]:
         return [] if self._webhook is None else [self._webhook]
 
     def waiting(self) -> list[Approval]:
         """The approvals that an operator has to decide, oldest first."""
-        return [approval for approval in self._waiting.values() if approval.awaits_operator]
+        return [approval for approval in self._pending.waiting.values() if approval.awaits_operator]
 
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
         """Takes a decision. Returns None if it counts, else a sentence that says why it does not.
 
         `operator` is None for a visitor who followed the link of the webhook.
         """
-        if id in self._voided:
+        if id in self._pending.voided:
             return VOID
-        approval = self._waiting.get(id)
+        approval = self._pending.waiting.get(id)
         if approval is None or not approval.awaits_operator:
             return NOT_WAITING
         if operator is not None and not operator.is_anonymous and operator.name == approval.subject.principal:
@@ -224,7 +224,7 @@ class CallApprovals(Component):
 
     def _decide(self, approval: Approval, by: str, *, approve: bool) -> str | None:
         if not approval.holds():
-            self._void(approval)
+            self._pending.void(approval)
             return VOID
         if not approval.move(ApprovalEvent.APPROVED if approve else ApprovalEvent.DENIED):
             return NOT_WAITING
@@ -232,11 +232,6 @@ class CallApprovals(Component):
         log.info("an operator decided", approval=approval.id, by=by, decision=action)
         self._record(OperatorRecord(self._clock(), by, action, f"{approval.upstream}/{approval.subject.tool}"))
         return None
-
-    def _void(self, approval: Approval) -> None:
-        """Ends an approval as outdated, and frees its place; the caller learns of it at once or with its next retry."""
-        if approval.move(ApprovalEvent.OUTDATED):
-            self._voided.append(approval.id)
 
     def _route(self, call: Call) -> ExposedRoute | None:
         name = parse_text(call.params.get("name", b""))
@@ -249,7 +244,7 @@ class CallApprovals(Component):
             route.shown.own,
             _digest(json_of(arguments)),
             _digest(bytes(route.shown.entry)),
-            self._generation,
+            self._pending.generation,
         )
 
     def _new(
@@ -257,8 +252,8 @@ class CallApprovals(Component):
     ) -> Approval:
         """Makes an approval. Raises McpError where too many wait already."""
         limits = self._settings
-        of_caller = sum(other.subject.principal == subject.principal for other in self._waiting.values())
-        if len(self._waiting) >= limits.max_waiting or of_caller >= limits.max_waiting_per_principal:
+        of_caller = sum(other.subject.principal == subject.principal for other in self._pending.waiting.values())
+        if len(self._pending.waiting) >= limits.max_waiting or of_caller >= limits.max_waiting_per_principal:
             sentence = "busy: too many calls wait for approval (access.approvals.max_waiting)"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         now = self._clock()
@@ -277,7 +272,7 @@ class CallApprovals(Component):
         if approval.approver == "caller":
             _check_askable(call)
         call.notes.asked = True
-        self._waiting[approval.id] = approval
+        self._pending.waiting[approval.id] = approval
         deadline = anyio.current_time() + self._settings.timeout
         try:
             await (self._ask_caller if approval.approver == "caller" else self._ask_operator)(approval, call, deadline)
@@ -289,7 +284,7 @@ class CallApprovals(Component):
             approval.move(ApprovalEvent.GIVEN_UP)
             raise
         finally:
-            del self._waiting[approval.id]
+            del self._pending.waiting[approval.id]
             if approval.state is ApprovalState.APPROVED:
                 approval.move(ApprovalEvent.SPENT if approval.holds() else ApprovalEvent.OUTDATED)
             self._metrics.approvals.labels(approval.approver, approval.outcome).inc()
@@ -329,7 +324,7 @@ class CallApprovals(Component):
         """Calls the webhook, whose answer may be the decision; else an operator decides on the status page."""
         settings = self._settings.webhook
         attempts = 1 if settings is None else settings.attempts
-        told, id = payload(approval, self._link(approval.id)), f"msg_{approval.id}"
+        told, id = payload(approval, self.links.link(approval.id)), f"msg_{approval.id}"
         try:
             answer = await repeated(lambda: webhook(told, id), attempts, self._note_attempt, self._sleep)
         except WebhookFailed as failed:

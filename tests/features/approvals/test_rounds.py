@@ -1,11 +1,11 @@
-"""The twin of `mcproxy.gateway.approval.rounds`."""
+"""The twin of `mcproxy.features.approvals.rounds`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mcproxy.gateway.approval.approval import ApprovalSubject
-from mcproxy.gateway.approval.rounds import ApprovedRounds
+from mcproxy.features.approvals.approval import ApprovalSubject
+from mcproxy.features.approvals.rounds import ApprovedRounds
 from mcproxy.settings.access.approvals import ApprovalSettings
 
 

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.approval.legible`: a person can see all that is in the arguments of a call."""
+"""The twin of `mcproxy.gateway.legible`: a person can see all that is in the arguments of a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies
 from msgspec import Raw
 
-from mcproxy.gateway.approval.legible import legible, masked
+from mcproxy.gateway.legible import legible, masked
 from mcproxy.protocol.jsonrpc import raw
 from tests.steps import functions_called
 

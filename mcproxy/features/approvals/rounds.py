@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from mcproxy.gateway.approval.approval import ApprovalSubject
+from mcproxy.features.approvals.approval import ApprovalSubject
 from mcproxy.settings.access.approvals import ApprovalSettings
 
 

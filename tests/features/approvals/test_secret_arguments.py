@@ -13,7 +13,8 @@ import pytest
 
 from mcproxy.call.calls import Complete, InputRequired, Outcome
 from mcproxy.call.identity import Principal
-from mcproxy.gateway.approval.approval import payload
+from mcproxy.features.approvals.approval import payload
+from mcproxy.features.approvals.feature import CallApprovals
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
@@ -84,13 +85,13 @@ async def test_r44_operators_and_their_webhook_are_shown_what_runs_without_secre
     async with gateway("operator") as h, anyio.create_task_group() as tasks:
         tasks.start_soon(rm, h)
         with anyio.fail_after(GUARD):
-            while not h.gateway.approvals.waiting():
+            while not h.gateway.feature(CallApprovals).waiting():
                 await anyio.lowlevel.checkpoint()
-        (waiting,) = h.gateway.approvals.waiting()
+        (waiting,) = h.gateway.feature(CallApprovals).waiting()
         shown = {**ADDED, "to": "x", "key": f"Bearer {REDACTED}"}
         assert json.loads(waiting.shown_arguments) == shown
         assert decoded(payload(waiting, None))["arguments"] == shown
-        h.gateway.approvals.decide(waiting.id, Principal("olga"), approve=True)
+        h.gateway.feature(CallApprovals).decide(waiting.id, Principal("olga"), approve=True)
         with anyio.fail_after(GUARD):
             while not sent(h):
                 await anyio.lowlevel.checkpoint()
@@ -101,8 +102,8 @@ async def test_an_operator_is_shown_what_a_caller_chose_though_the_settings_have
     async with gateway("operator") as h, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: h.call("tools/call", name="up__rm", principal=ALICE, arguments={"target": SECRET}))
         with anyio.fail_after(GUARD):
-            while not h.gateway.approvals.waiting():
+            while not h.gateway.feature(CallApprovals).waiting():
                 await anyio.lowlevel.checkpoint()
-        (waiting,) = h.gateway.approvals.waiting()
+        (waiting,) = h.gateway.feature(CallApprovals).waiting()
         assert json.loads(waiting.shown_arguments)["to"] == SECRET
-        h.gateway.approvals.decide(waiting.id, Principal("olga"), approve=False)
+        h.gateway.feature(CallApprovals).decide(waiting.id, Principal("olga"), approve=False)

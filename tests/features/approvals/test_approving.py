@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.approval.approving`, through all of the gateway and in both eras."""
+"""The twin of `mcproxy.features.approvals.feature`, through all of the gateway and in both eras."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.access.outgoing.webhooks import WebhookFailed
@@ -18,8 +19,7 @@ from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
-from mcproxy.gateway.approval.approving import NOT_WAITING, OWN_CALL, VOID, CallApprovals
-from mcproxy.gateway.component import Reconfiguration
+from mcproxy.features.approvals.feature import NOT_WAITING, OWN_CALL, VOID, CallApprovals
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY, Params, first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -175,8 +175,8 @@ async def test_a_tool_whose_list_is_not_known_yet_needs_approval_all_the_same(ac
             assert len(client.asked) == 1
         else:
             async with waiting_for_an_operator(h) as outcomes:
-                (waiting,) = h.gateway.approvals.waiting()
-                assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) is None
+                (waiting,) = h.gateway.feature(CallApprovals).waiting()
+                assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=False) is None
             (outcome,) = outcomes
         assert failed_for(outcome) is Reason.APPROVAL_DENIED
         assert ran(h) == 0
@@ -378,7 +378,7 @@ async def waiting_for_an_operator(h: House, **call: Any) -> AsyncIterator[list[O
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(make)
-            while not h.gateway.approvals.waiting():
+            while not h.gateway.feature(CallApprovals).waiting():
                 await anyio.lowlevel.checkpoint()
             yield outcomes
 
@@ -388,37 +388,37 @@ async def test_an_operator_approves_and_the_caller_is_asked_nothing(version: str
     async with gateway(BY_OPERATOR) as h:
         client = FakeClient()
         async with waiting_for_an_operator(h, version=version, client=client) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
             assert (waiting.principal, waiting.upstream, waiting.name) == ("alice", "up", "up__rm")
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) is None
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) == NOT_WAITING
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=True) is None
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=False) == NOT_WAITING
         assert isinstance(outcomes[0], Complete)
         assert client.asked == []
         assert counted(h, "operator", "used") == 1
-        assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == NOT_WAITING
+        assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=True) == NOT_WAITING
 
 
 async def test_an_operator_denies() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) is None
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=False) is None
         assert failed_for(outcomes[0]) is Reason.APPROVAL_DENIED
         assert ran(h) == 0
 
 
 async def test_nobody_approves_a_call_of_their_own() -> None:
     async with gateway(BY_OPERATOR) as h, waiting_for_an_operator(h) as outcomes:
-        (waiting,) = h.gateway.approvals.waiting()
-        assert h.gateway.approvals.decide(waiting.id, ALICE, approve=True) == OWN_CALL
+        (waiting,) = h.gateway.feature(CallApprovals).waiting()
+        assert h.gateway.feature(CallApprovals).decide(waiting.id, ALICE, approve=True) == OWN_CALL
         assert outcomes == []
-        assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False) is None
+        assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=False) is None
 
 
 async def test_a_call_that_waits_for_its_caller_is_none_of_an_operators() -> None:
     async with gateway() as h:
         await paused(h)
-        assert h.gateway.approvals.waiting() == []
+        assert h.gateway.feature(CallApprovals).waiting() == []
 
 
 # Rules
@@ -468,8 +468,8 @@ async def test_a_caller_that_is_denied_is_asked_nothing() -> None:
 async def test_anonymous_operators_and_callers_on_loopback_are_told_apart_by_their_channels() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h, principal=ANONYMOUS) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, ANONYMOUS, approve=True) is None
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, ANONYMOUS, approve=True) is None
         assert isinstance(outcomes[0], Complete)
 
 
@@ -497,8 +497,8 @@ async def told_to_retry(h: House, **params: Any) -> InputRequired:
 
 
 async def decided(h: House, *, approve: bool) -> None:
-    (waiting,) = h.gateway.approvals.waiting()
-    assert h.gateway.approvals.decide(waiting.id, OLGA, approve=approve) is None
+    (waiting,) = h.gateway.feature(CallApprovals).waiting()
+    assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=approve) is None
     await quiet()
 
 
@@ -507,7 +507,7 @@ async def test_a_stateless_caller_is_told_to_retry_while_an_operator_decides() -
         first = await told_to_retry(h)
         second = await told_to_retry(h, requestState=first.state)
         assert second.state != first.state
-        assert len(h.gateway.approvals.waiting()) == 1
+        assert len(h.gateway.feature(CallApprovals).waiting()) == 1
         await decided(h, approve=True)
         assert ran(h) == 0, "nothing is sent while no request of the client is there"
         assert isinstance(await carried_on(h, second), Complete)
@@ -570,11 +570,12 @@ async def test_r82_a_decision_that_counts_is_kept_though_the_time_is_over_in_the
     access = {**BY_OPERATOR, "approvals": {"timeout": 50}}
     async with gateway(access, bridge={"hold": 60}, sleep=Time().sleep) as h:
         async with waiting_for_an_operator(h, version=version) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
             said: list[str | None] = []
             loop = commanded_loop()
             loop.call_at(
-                loop.time() + 50, lambda: said.append(h.gateway.approvals.decide(waiting.id, OLGA, approve=True))
+                loop.time() + 50,
+                lambda: said.append(h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=True)),
             )
             await loop.advance(50)
         assert said == [None]
@@ -588,7 +589,7 @@ async def test_a_stateless_caller_that_sends_no_retry_withdraws_its_call() -> No
         with anyio.fail_after(GUARD):
             while not counted(h, "operator", "withdrawn"):
                 await anyio.lowlevel.checkpoint()
-        assert h.gateway.approvals.waiting() == []
+        assert h.gateway.feature(CallApprovals).waiting() == []
         assert ran(h) == 0
 
 
@@ -649,10 +650,10 @@ async def test_of_retries_that_race_one_runs_the_call_that_an_operator_approved(
 async def test_who_has_the_link_of_a_call_decides_it_once() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
-            assert h.gateway.approvals.decide(waiting.id, None, approve=True) is None
-            assert h.gateway.approvals.decide(waiting.id, None, approve=False) == NOT_WAITING
-            assert h.gateway.approvals.waiting() == []
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, None, approve=True) is None
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, None, approve=False) == NOT_WAITING
+            assert h.gateway.feature(CallApprovals).waiting() == []
         assert isinstance(outcomes[0], Complete)
         assert ran(h) == 1
 
@@ -660,11 +661,11 @@ async def test_who_has_the_link_of_a_call_decides_it_once() -> None:
 async def test_a_decision_on_a_call_that_a_reload_made_void_says_so_and_its_caller_is_told_at_once() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
             access = h.settings.access.model_copy(update={"approvals": ApprovalSettings(timeout=299)})
             h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
-            assert h.gateway.approvals.waiting() == []
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == VOID
+            assert h.gateway.feature(CallApprovals).waiting() == []
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=True) == VOID
         assert failed_for(outcomes[0]) is Reason.APPROVAL_WITHDRAWN
         assert ran(h) == 0
         assert counted(h, "operator", "withdrawn") == 1
@@ -673,15 +674,22 @@ async def test_a_decision_on_a_call_that_a_reload_made_void_says_so_and_its_call
 async def test_a_decision_on_a_call_whose_upstream_is_gone_says_that_it_is_void() -> None:
     async with gateway(BY_OPERATOR) as h:
         async with waiting_for_an_operator(h) as outcomes:
-            (waiting,) = h.gateway.approvals.waiting()
+            (waiting,) = h.gateway.feature(CallApprovals).waiting()
             h.gateway.reconfigure(h.settings.model_copy(update={"upstreams": ()}), {})
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == VOID
-            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True) == VOID
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=True) == VOID
+            assert h.gateway.feature(CallApprovals).decide(waiting.id, OLGA, approve=True) == VOID
         assert failed_for(outcomes[0]) is Reason.APPROVAL_WITHDRAWN
         assert ran(h) == 0
 
 
 # The webhook, and the record of who decided
+
+
+class Recording:
+    """An audit log that keeps what operators decided."""
+
+    def __init__(self, records: list[OperatorRecord]) -> None:
+        self.note = records.append
 
 
 @dataclass
@@ -720,17 +728,9 @@ async def test_the_webhook_decides_or_leaves_it_to_operators_and_decisions_are_r
 ) -> None:
     webhook, recorded = FakeWebhook(answer), list[OperatorRecord]()
     async with gateway(BY_OPERATOR) as h:
-        approvals = CallApprovals(
-            h.settings,
-            h.gateway._catalogue,
-            h.metrics,
-            h.gateway._resolver.learn,
-            h.gateway._fetcher.refetched,
-            recorded.append,
-            lambda id: f"https://ops/{id}",
-            lambda settings: webhook,
-            lambda: 7.0,
-        )
+        core = replace(h.gateway._core, audit=Recording(recorded))
+        approvals = CallApprovals(core, lambda settings: webhook, lambda: 7.0)
+        approvals.links.base = "https://ops"
 
         async def send(call: Call) -> Outcome:
             return complete(content=[])
@@ -750,42 +750,29 @@ async def test_the_webhook_decides_or_leaves_it_to_operators_and_decisions_are_r
                 await quiet()
                 if action is None:
                     (waiting,) = approvals.waiting()
-                    assert webhook.told[0]["link"] == f"https://ops/{waiting.id}"
+                    link = str(webhook.told[0]["link"])
+                    assert approvals.links.opened(link.removeprefix("https://ops/approvals/")) == waiting.id
                     assert approvals.decide(waiting.id, OLGA, approve=True) is None
     assert isinstance(outcomes[0], Failed if action == "deny" else Complete)
     by = "olga" if action is None else "the webhook"
     assert recorded == [OperatorRecord(7.0, by, action or "approve", "up/rm")]
 
 
-async def test_the_webhook_that_a_reload_replaced_is_retired_and_one_that_stays_is_kept() -> None:
-    made: list[FakeWebhook] = []
-
-    def make(settings: ApprovalSettings) -> FakeWebhook:
-        made.append(FakeWebhook(None))
-        return made[-1]
-
-    webhook = {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more"}
+async def test_a_webhook_that_stays_is_kept_over_a_reload_and_another_is_made() -> None:
     async with gateway(BY_OPERATOR) as h:
-        learn, refetch = h.gateway._resolver.learn, h.gateway._fetcher.refetched
-        approvals = CallApprovals(
-            h.settings, h.gateway._catalogue, h.metrics, learn, refetch, lambda it: None, lambda id: None, make
-        )
 
-        def reconfigure(timeout: float) -> None:
+        def made(timeout: float, port: int) -> CallApprovals:
+            webhook = {"url": f"http://127.0.0.1:{port}/", "secret": "sixteen characters or more"}
             section = ApprovalSettings.model_validate({"timeout": timeout, "webhook": webhook})
             access = h.settings.access.model_copy(update={"approvals": section})
             settings = h.settings.model_copy(update={"access": access})
-            approvals.reconfigure(Reconfiguration(settings, {}, frozenset()))
+            return CallApprovals(replace(h.gateway._core, settings=settings), lambda settings: FakeWebhook(None))
 
-        with anyio.fail_after(GUARD):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(approvals.run)
-                reconfigure(1)
-                await made[0].is_retired.wait()
-                reconfigure(2)
-                assert len(made) == 2
-                tasks.cancel_scope.cancel()
-        assert not made[1].is_retired.is_set()
+        first, second, third = made(1, 1), made(2, 1), made(2, 2)
+        second.adopt(first)
+        assert list(second.resources()) == list(first.resources())
+        third.adopt(second)
+        assert list(third.resources()) != list(second.resources())
 
 
 WEBHOOK: dict[str, object] = {"webhook": {"url": "http://127.0.0.1:1/", "secret": "sixteen characters or more"}}
@@ -804,17 +791,8 @@ async def test_no_repeat_outlives_the_call_or_the_configuration(ending: str) -> 
             ended.set()
 
     async with gateway({**BY_OPERATOR, "approvals": WEBHOOK}) as h:
-        approvals = CallApprovals(
-            h.settings,
-            h.gateway._catalogue,
-            h.metrics,
-            h.gateway._resolver.learn,
-            h.gateway._fetcher.refetched,
-            list[OperatorRecord]().append,
-            lambda id: None,
-            lambda settings: webhook,
-            sleep=pause,
-        )
+        core = replace(h.gateway._core, sleep=pause)
+        approvals = CallApprovals(core, lambda settings: webhook)
 
         async def send(call: Call) -> Outcome:
             return complete(content=[])
@@ -835,7 +813,7 @@ async def test_no_repeat_outlives_the_call_or_the_configuration(ending: str) -> 
                 if ending == "hung up":
                     tasks.cancel_scope.cancel()
                 elif ending == "reloaded":
-                    approvals.reconfigure(Reconfiguration(h.settings, {}))
+                    CallApprovals(core, lambda settings: webhook).adopt(approvals)
                 else:
                     assert approvals.decide(waiting.id, OLGA, approve=True) is None
         assert ended.is_set()

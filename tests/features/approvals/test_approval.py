@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.approval.approval`: every edge of its table, and what an answer means."""
+"""The twin of `mcproxy.features.approvals.approval`: every edge of its table, and what an answer means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from mcproxy.gateway.approval.approval import (
+from mcproxy.features.approvals.approval import (
     MAX_ASKED,
     MAX_SHOWN,
     TRANSITIONS,

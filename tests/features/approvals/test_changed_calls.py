@@ -15,6 +15,7 @@ from mcproxy.call.calls import Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Principal
+from mcproxy.features.approvals.feature import CallApprovals
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
@@ -98,11 +99,11 @@ async def waiting(h: House, arguments: object) -> AsyncIterator[list[Outcome]]:
     with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(make)
-            while not (client.asked or h.gateway.approvals.waiting()):
+            while not (client.asked or h.gateway.feature(CallApprovals).waiting()):
                 await anyio.lowlevel.checkpoint()
             yield outcomes
-            for waits in h.gateway.approvals.waiting():
-                h.gateway.approvals.decide(waits.id, OLGA, approve=True)
+            for waits in h.gateway.feature(CallApprovals).waiting():
+                h.gateway.feature(CallApprovals).decide(waits.id, OLGA, approve=True)
             client.may_answer.set()
 
 
@@ -209,5 +210,5 @@ async def test_r82_of_an_argument_that_comes_twice_none_is_shown_or_sent(access:
     async with gateway(access) as h:
         refusal = error(await h.call("tools/call", name="up__rm", arguments=Raw(b'{"path": "/", "path": "/tmp/a"}')))
         assert refusal.message == "\"arguments\" names the member 'path' twice: send each member once"
-        assert h.gateway.approvals.waiting() == []
+        assert h.gateway.feature(CallApprovals).waiting() == []
         assert h["up"].count("tools/call") == 0

@@ -17,8 +17,9 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Failed
 from mcproxy.call.clients import InputRequest
-from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.gateway.approval.legible import legible
+from mcproxy.call.errors import Party, Reason
+from mcproxy.gateway.legible import legible
+from mcproxy.gateway.resolving.targets import OUTDATED
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first_level, raw
 from mcproxy.settings.access.policy import Approver
 
@@ -101,18 +102,11 @@ REFUSALS: Final = dict(
         _refusal(
             _Event.OUTDATED,
             Reason.APPROVAL_WITHDRAWN,
-            "this call was not approved: the configuration, the server or the tool changed before it was sent; "
-            "list the tools, and call again",
+            OUTDATED,
         ),
     ]
 )
 """The sentence for the caller, by the event that ended the approval."""
-
-
-def outdated() -> McpError:
-    """The refusal of a call that needs an approval only since a reload, and too late for its caller to be asked."""
-    error, event = REFUSALS[_Event.OUTDATED].error, _Event.OUTDATED
-    return McpError(error.code, error.message, {"approval": OUTCOMES[event]}, reason=Reason.APPROVAL_WITHDRAWN)
 
 
 class ApprovalSubject(msgspec.Struct, frozen=True):
