@@ -12,6 +12,7 @@ from msgspec import Raw
 from mcproxy.access.pins import approved
 from mcproxy.call.calls import Call
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
+from mcproxy.features.approvals.feature import CallApprovals
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
@@ -156,7 +157,7 @@ async def test_r89_a_person_is_not_asked_about_arguments_that_are_not_valid() ->
     async with house(server(LIMITED), options=options(RENAMED), access=access) as h:
         await ready(h)
         assert "is required" in error(await h.call("tools/call", name="up__read", arguments={})).message
-        assert h.gateway.approvals.waiting() == []
+        assert h.gateway.feature(CallApprovals).waiting() == []
 
 
 async def test_parameters_in_headers_are_those_that_callers_send() -> None:
