@@ -71,10 +71,6 @@ TRANSITIONS: Final[Mapping[ClientConnectionState, Mapping[ClientConnectionEvent,
     CLOSED: {},
 }
 
-# The edges of most requests, looked up once.
-_AFTER_REQUEST_SENT: Final = TRANSITIONS[IDLE][REQUEST_SENT]
-_AFTER_RESPONSE_READ: Final = TRANSITIONS[WAITING][RESPONSE_READ]
-
 
 class ClientConnection(asyncio.Protocol):
     """`on_idle` is called whenever it is free for another request; `on_closed` once, when it never will be again.
@@ -156,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         Cancelled, it gives up the connection.
         """
         assert self.state is IDLE, "one request at a time"
-        self.state = _AFTER_REQUEST_SENT
+        self.state = TRANSITIONS[self.state][REQUEST_SENT]
         self._response = response = ClientResponse(self, self._loop)
         self._without_body = 0
         self._transport.write(request)
@@ -197,6 +193,7 @@ class ClientConnection(asyncio.Protocol):
             self._apply(BODY_TAKEN)
 
     def _apply(self, event: ClientConnectionEvent) -> None:
+        """Takes an edge that may begin or end at FULL."""
         before = self.state
         self.state = after = TRANSITIONS[before][event]
         if after is FULL:
@@ -224,7 +221,7 @@ class ClientConnection(asyncio.Protocol):
                     self._begin(response, known.parsed, length, body)
                     return
                 response.finish_with(known.parsed, body)
-                self.state = _AFTER_RESPONSE_READ
+                self.state = TRANSITIONS[self.state][RESPONSE_READ]
                 self._free(known.parsed)
                 return
             self._apply(BYTES_READ)

@@ -59,10 +59,6 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 """`struct linger`: reset on closing."""
 
-# The two edges that each request takes, looked up once.
-_AFTER_REQUEST_READ: Final = TRANSITIONS[IDLE][REQUEST_READ]
-_AFTER_ALL_ANSWERED: Final = TRANSITIONS[ANSWERING][ALL_ANSWERED]
-
 _READING: Final = frozenset({IDLE, ANSWERING, FULL})
 _BUSY: Final = frozenset({ANSWERING, FULL, LAST, LEFT})
 
@@ -124,9 +120,10 @@ class ServerConnection(asyncio.Protocol):
         self._certificate_timer: asyncio.TimerHandle | None = None
 
     def _apply(self, event: ConnectionEvent) -> None:
+        """Takes an edge that may begin or end at FULL."""
         before = self.state
         self.state = after = TRANSITIONS[before][event]
-        if (before is FULL) is not (after is FULL) and not self._transport.is_closing():
+        if (before is FULL or after is FULL) and not self._transport.is_closing():
             if after is FULL:
                 self._transport.pause_reading()
             elif after is not LEFT:
@@ -227,11 +224,7 @@ class ServerConnection(asyncio.Protocol):
             self._chunks = None
             if not request.is_complete:
                 request.drop()
-            if is_last or waiting or self.state is not ANSWERING or self._owner.closing:
-                self._answered(is_last=is_last, all_sent=request.is_complete)
-            else:
-                self.state = _AFTER_ALL_ANSWERED
-                self._idle_since = self._loop.time()
+            self._answered(is_last=is_last, all_sent=request.is_complete)
 
     def close(self) -> None:
         if self.state is CLOSING or self.state is CLOSED:
@@ -273,7 +266,7 @@ class ServerConnection(asyncio.Protocol):
         reader.receive(data)
         requests = reader.requests
         if requests and self.state is IDLE:
-            self.state = _AFTER_REQUEST_READ
+            self.state = TRANSITIONS[self.state][REQUEST_READ]
             self._proceed()
         elif requests:
             self.update_reading()
@@ -447,13 +440,13 @@ class ServerConnection(asyncio.Protocol):
         """Goes on behind a response. `all_sent`: the client has sent all of the request."""
         self._idle_since = self._loop.time()
         has_more = bool(self._reader.requests)
-        is_last = is_last or (not has_more and (self._owner.closing or self.state not in _READING))
-        if is_last and all_sent and self._reader.refusal is None:
+        if not is_last and (has_more or (self.state in _READING and not self._owner.closing)):
+            if not has_more:
+                self.state = TRANSITIONS[self.state][ALL_ANSWERED]
+        elif all_sent and self._reader.refusal is None:
             self.close()
-        elif is_last:
+        else:
             self._linger()
-        elif not has_more:
-            self._apply(ALL_ANSWERED)
 
     def _linger(self) -> None:
         """Ends this side, and reads on for a moment: a reset might overtake the response (RFC 9112, section 9.6)."""

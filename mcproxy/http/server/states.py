@@ -19,6 +19,8 @@ from typing import Final
 class ConnectionState(Enum):
     """What a connection does, and whether it reads."""
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and each request takes two edges
+
     IDLE = "nothing to answer: reads on, until the idle deadline"
     ANSWERING = "requests are answered, in order: reads on"
     FULL = "requests are answered: reading is paused until a handler takes a body"
@@ -31,6 +33,8 @@ class ConnectionState(Enum):
 
 class ConnectionEvent(Enum):
     """What happens to a connection."""
+
+    __hash__ = object.__hash__
 
     REQUEST_READ = "a request was read, and there was none to answer"
     BODIES_FULL = "more bytes than MAX_UNREAD wait for handlers"
