@@ -19,7 +19,6 @@ import anyio
 import msgspec
 import structlog
 
-from mcproxy.access.reservations import RETRY, CounterKey, Measure, Reservation
 from mcproxy.cluster.store.protocol import (
     Argument,
     MalformedAnswer,
@@ -29,6 +28,7 @@ from mcproxy.cluster.store.protocol import (
 )
 from mcproxy.concurrency.clock import Clock
 from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.features.limits.reservations import RETRY, CounterKey, Measure, Reservation
 
 PACE: Final = 0.01
 """Seconds between two requests, so that many calls make one request; a call that waits is served at once."""

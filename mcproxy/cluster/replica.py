@@ -16,7 +16,6 @@ from anyio.abc import TaskGroup
 
 from mcproxy import __version__
 from mcproxy.access.identity import Identified, Identity
-from mcproxy.access.reservations import Ledger
 from mcproxy.admin.page_values import ReplicaRow
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Listener
@@ -40,6 +39,7 @@ from mcproxy.downstream.handshake.session_ids import UnknownSession, verify
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import SESSION_FIELD, HeadHandler, RequestHead
 from mcproxy.downstream.io.responses import Refusal, refused
+from mcproxy.features.limits.feature import CallLimits
 from mcproxy.gateway.feature import Place, Placed
 from mcproxy.http import server as http
 from mcproxy.sealing import label_of
@@ -76,8 +76,8 @@ class SharedGateway(Memories, Protocol):
     def add_stage(self, placed: Placed) -> None:
         """Adds a stage around each call. Called before the first call."""
 
-    def share_limits(self, ledger: Ledger) -> None:
-        """Has limits counted in `ledger`, together with other replicas. Called once, before the first call."""
+    def feature(self, kind: type[CallLimits]) -> CallLimits:
+        """The limits on calls, which replicas count together."""
 
     def tell_writes(self, tell: Callable[[str], None]) -> None:
         """Has `tell` called with each upstream whose resources a call may have changed."""
@@ -157,7 +157,7 @@ class Replica:
         oauth.serve_with(self.members, envelopes, hops, find_logins, tasks, absence, self._events.tell)
         context.subscribers = self._records
         gateway.add_stage(Placed(Place.CLIENT, "records the session for other replicas", self._records.recorded))
-        gateway.share_limits(self._ledger)
+        gateway.feature(CallLimits).share(self._ledger)
         gateway.tell_writes(lambda upstream: self._events.tell(StaleReads(upstream)))
 
     def on_event(self, event: UpstreamEvent) -> None:

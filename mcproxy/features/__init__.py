@@ -17,6 +17,7 @@ FEATURES: Final = (
     Listed("pins", "pins.feature:Pins", lambda s: True),
     Listed("tracing", "tracing.feature:CallTracing", lambda s: s.proxy.tracing.enabled),
     Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
+    Listed("limits", "limits.feature:CallLimits", lambda s: True),
     Listed("approvals", "approvals.feature:CallApprovals", lambda s: True),
     Listed("results", "results.limiting:ResultLimits", lambda s: any(spec.limits_results for spec in s.upstreams)),
 )

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.access.audit.audit_log import AuditLog
-from mcproxy.call.calls import Handler, Stage
+from mcproxy.call.calls import Call, Handler, Stage
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import Upstream, UpstreamEvent
@@ -116,6 +116,8 @@ class Core(msgspec.Struct, frozen=True, eq=False):
     sealer: Sealer
     metrics: Metrics
     audit: AuditLog
+    resumes: Callable[[Call], bool]
+    """Whether a call is a retry that resumes a parked call."""
     sleep: Sleep
     now: Clock
     """Monotonic seconds."""

@@ -15,8 +15,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.access.audit.audit_log import AuditLog
-from mcproxy.access.limits import Limits
-from mcproxy.access.reservations import Ledger
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
@@ -45,7 +43,6 @@ from mcproxy.gateway.pipeline import (
     attributed,
     contained,
     judges_params,
-    limited,
     stack,
     unambiguous,
 )
@@ -116,7 +113,6 @@ class Gateway:
         self._timeouts = timeouts = _timeouts_of(settings)
         """Timeouts by upstream; the same mapping object after each reload."""
         self.audit = audit or AuditLog(settings.access.audit, metrics)
-        self._limits = Limits(settings.access.limits)
         self._catalogue = catalogue = Catalogue(rules_of(settings))
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
@@ -188,6 +184,7 @@ class Gateway:
             sealer,
             metrics,
             self.audit,
+            self._bridge.resumes,
             sleep,
             now,
         )
@@ -274,8 +271,6 @@ class Gateway:
         # After the core, whose catalogue they consult; before upstreams are wrapped in their stages.
         self._provision(settings, kept)
         self._wrap_upstreams()
-        if "access" in changed:
-            self._limits.reconfigure(settings.access.limits)
         self._handler = self._built(settings)
 
     def on_event(self, event: UpstreamEvent) -> None:
@@ -291,11 +286,6 @@ class Gateway:
         for feature in self._features.values():
             if kind in feature.hears:
                 feature.on_event(event)
-
-    def share_limits(self, ledger: Ledger) -> None:
-        """Shares the counts of limits with other processes; call it once, before the first call."""
-        self._limits.share(ledger)
-        self._handler = self._built(self._settings)
 
     def take_note(self, change: UpstreamChanged) -> None:
         """Takes in a change that another process heard of: what is cached or listed is fetched anew.
@@ -477,7 +467,6 @@ class Gateway:
         label, metrics = self._resolver.label, self._metrics
         audited = self._unrestricted_subject_of.judged
         accounting = accounted(metrics, label, self.audit, audited, self._sealer.digest)
-        limiting = limited(self._limits, self.subject_of, self._bridge.resumes, metrics)
         stages = [
             *(("process", placed) for placed in self._further),
             ("core", Placed(Place.LINKS, "keeps the caller's own links while the call lasts", self._leased)),
@@ -486,7 +475,6 @@ class Gateway:
             ("core", Placed(Place.OBSERVE, "adds request and trace to the log lines of the call", attributed)),
             ("core", Placed(Place.OBSERVE, "metrics and audit", accounting)),
             ("core", Placed(Place.ERRORS, "turns refusals and crashes into outcomes", contained)),
-            ("limits", Placed(Place.ADMIT, "admits the call as far as access.limits have room", limiting)),
             *(
                 [("core", Placed(Place.ADMIT, "refuses params that name a member twice", unambiguous))]
                 if judges_params(settings)

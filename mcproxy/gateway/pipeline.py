@@ -7,17 +7,14 @@ in the caller's own view (`resolving`), and not in a stage.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Final, assert_never
 
 import structlog
 
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.audit.records import Digests, End, recorded, trace_id
-from mcproxy.access.limits import Admission, Exceeded, Limits
 from mcproxy.call.calls import (
     Call,
     CallSubject,
@@ -34,7 +31,7 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.turns import in_turns
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
 from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, ErrorObject, size_of
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, ErrorObject, size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Digest
 from mcproxy.settings import Settings
@@ -151,64 +148,6 @@ def contained(handler: Handler) -> Handler:
     return containing
 
 
-def limited(
-    limits: Limits,
-    subject_of: CallSubjects,
-    resumes: Callable[[Call], bool],
-    metrics: Metrics,
-    clock: Callable[[], float] = time.monotonic,
-    calendar: Callable[[], float] = time.time,
-) -> Stage:
-    """Admits calls that have servers do something as far as `limits` have room; others get LIMIT_EXCEEDED.
-
-    A parked call counts until it is over, and one that became a task until the task is; a retry that `resumes` it is no
-    other call. Over HTTP too the refusal is a JSON-RPC error and no status 429: some official SDKs turn a 429 into a
-    transport error and lose both `data` and `Retry-After`.
-    """
-
-    is_shared = limits.is_shared
-
-    def stage(handler: Handler) -> Handler:
-        async def limiting(call: Call) -> Outcome:
-            row = call.row
-            if row.unlimited:
-                return await handler(call)
-            subject = call.notes.subject or subject_of(call)
-            tool = subject.own if subject.upstream and subject.kind is _TOOLS else None
-            caller, upstream, listed = call.caller.principal, subject.upstream, not subject.is_guess
-            again = resumes(call)
-            try:
-                if is_shared:
-                    grant = await limits.admit_shared(
-                        caller, upstream, tool, clock, calendar, listed=listed, resumes=again
-                    )
-                else:
-                    grant = limits.admit(caller, upstream, tool, clock(), calendar(), listed=listed, resumes=again)
-            except Exceeded as exceeded:
-                metrics.limited.labels(upstream, exceeded.limit).inc()
-                raise _too_much(exceeded) from exceeded
-            try:
-                return await handler(call)
-            finally:
-                if call.notes.carried_on is None:
-                    _free(limits, grant, call)
-                else:
-                    call.notes.carried_on.add_done_callback(lambda _: _free(limits, grant, call))
-
-        return limiting if limits else handler
-
-    return stage
-
-
-def _free(limits: Limits, grant: Admission, call: Call) -> None:
-    """Ends what was admitted; if the call became a task, once that ends."""
-    keep = call.notes.keep_place
-    if keep is None or not grant.running:
-        limits.release(grant)
-    else:
-        keep(partial(limits.release, grant))
-
-
 def unambiguous(handler: Handler) -> Handler:
     """Refuses params in which an object names a member twice: who judges them might read another value than the server.
 
@@ -243,13 +182,6 @@ async def _look_closely(handler: Handler, call: Call) -> Outcome:
         if (flaw := await in_turns(find_repeated(value))) is not None:
             raise McpError(INVALID_PARAMS, f'"{name[:MAX_ID]}" {flaw}: send each member once')
     return await handler(call)
-
-
-def _too_much(exceeded: Exceeded) -> McpError:
-    wait = math.ceil(exceeded.retry_after)
-    sentence = f"Too many requests for this gateway: {exceeded.sentence} ({exceeded.limit}); try again in {wait} s"
-    data = {"retryAfter": wait, "limit": exceeded.limit}
-    return McpError(LIMIT_EXCEEDED, sentence, data, reason=Reason.RATE_LIMITED)
 
 
 def _label_of(outcome: Outcome) -> str:

@@ -48,7 +48,7 @@ SCENARIOS: Final = {
 ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "access/outgoing/test_webhooks.py": ("settings/access/webhook",),
     "access/audit/test_audit_log.py": ("settings/access/audit",),
-    "access/test_limits.py": ("access/limit_rules", "settings/access/limits"),
+    "features/limits/test_limits.py": ("access/limit_rules", "settings/access/limits"),
     "admin/test_status_page.py": ("admin/listener", "admin/page_values", "admin/pages", "settings/admin"),
     "cli/access/test_policy_cases.py": ("cli/access/explain",),
     "cli/access/test_grants.py": ("service/state",),

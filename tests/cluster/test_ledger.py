@@ -14,11 +14,11 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.access.limits import DAY, Admission, Exceeded, Limits
 from mcproxy.call.identity import Principal
 from mcproxy.cluster.ledger import BATCH, SharedLedger
 from mcproxy.cluster.store.protocol import Argument, ScriptResult, Store, StoreUnavailable
 from mcproxy.cluster.store.redis_store import opened_store
+from mcproxy.features.limits.limits import DAY, Admission, Exceeded, Limits
 from mcproxy.settings.access.limits import RateLimits
 from tests.cluster.conftest import RedisServer
 from tests.cluster.replicas import cluster

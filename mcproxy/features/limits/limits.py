@@ -16,10 +16,10 @@ from typing import Final, Literal, assert_never
 
 import msgspec
 
-from mcproxy.access.counters import Count, CounterPlace, Counters
-from mcproxy.access.limit_rules import LimitRule, burst_of, rule_of
-from mcproxy.access.reservations import CounterKey, Ledger, Measure, Reservation
 from mcproxy.call.identity import Principal
+from mcproxy.features.limits.counters import Count, CounterPlace, Counters
+from mcproxy.features.limits.limit_rules import LimitRule, burst_of, rule_of
+from mcproxy.features.limits.reservations import CounterKey, Ledger, Measure, Reservation
 from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
 
 DAY: Final = 86400

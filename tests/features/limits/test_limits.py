@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.limits`."""
+"""The twin of `mcproxy.features.limits.limits`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcproxy.access.limits import DAY, Exceeded, Limits
 from mcproxy.call.identity import Principal
+from mcproxy.features.limits.limits import DAY, Exceeded, Limits
 from mcproxy.settings.access.limits import RateLimits
 
 MIDNIGHT = 20_000 * DAY

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from mcproxy.access.counters import CounterPlace
-from mcproxy.access.reservations import CounterKey
 from mcproxy.call.identity import Principal
+from mcproxy.features.limits.counters import CounterPlace
+from mcproxy.features.limits.reservations import CounterKey
 from mcproxy.settings.access.limits import Allowance, RateLimit
 
 

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.reservations`; what replicas do with them is in `tests.cluster.test_ledger`."""
+"""The twin of `mcproxy.features.limits.reservations`; what replicas do with them is in `tests.cluster.test_ledger`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mcproxy.access.reservations import RETRY, Measure, Reservation
+from mcproxy.features.limits.reservations import RETRY, Measure, Reservation
 
 
 def reservation(measure: Measure, limit: int, *, exact: bool = False) -> Reservation:

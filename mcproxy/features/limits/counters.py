@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.access.reservations import CounterKey, Measure, Reservation
+from mcproxy.features.limits.reservations import CounterKey, Measure, Reservation
 
 PROBES: Final = 64
 """Counters that are looked at, at most, to find one to drop."""

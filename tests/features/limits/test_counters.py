@@ -1,11 +1,11 @@
-"""The twin of `mcproxy.access.counters`."""
+"""The twin of `mcproxy.features.limits.counters`."""
 
 from __future__ import annotations
 
 import pytest
 
-from mcproxy.access.limits import DAY, Exceeded, Limits
 from mcproxy.call.identity import Principal
+from mcproxy.features.limits.limits import DAY, Exceeded, Limits
 from mcproxy.settings.access.limits import RateLimits
 
 MIDNIGHT = 20_000 * DAY

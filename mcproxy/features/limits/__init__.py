@@ -1,0 +1,1 @@
+"""Limits on what callers may use (`access.limits`): rates, calls at once, daily quotas."""
