@@ -189,6 +189,8 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     """The number of whole lines its children have written to stderr; the last of them are in `stderr`."""
     login: LoginStatus | None = None
     """Its logins, with `oauth`."""
+    oddities: tuple[str, ...] = ()
+    """Its accepted deviations from the specifications, each completing "the server ..."."""
 
     def stderr_after(self, count: int) -> tuple[str, ...]:
         """Those of the last lines that follow the first `count`."""

@@ -51,6 +51,8 @@ class UpstreamReport:
     skills: int = 0
     asks: bool = False
     """Whether it asked for input (sampling, elicitation, roots) on the connection that all callers share."""
+    oddities: tuple[str, ...] = ()
+    """Its accepted deviations from the specifications, each completing "the server ..."."""
     findings: tuple[str, ...] = ()
     """What a person should look at in its definitions, each with where and why."""
 
@@ -83,6 +85,7 @@ def reports(
             refused={entry.name: entry.why for entry in view.refused if entry.upstream == status.name},
             skills=counts[status.name, Kind.SKILLS],
             asks=status.asks,
+            oddities=status.oddities,
         )
         for status in statuses
     ]
@@ -125,6 +128,7 @@ def remarks(report: UpstreamReport) -> list[str]:
             if report.asks
             else []
         ),
+        *(f"{report.name}: the server {oddity}" for oddity in report.oddities),
         *(f"look at this: {finding}" for finding in report.findings),
         *(f"{report.name}: {name} is exposed as {exposed}" for name, exposed in report.renamed.items()),
         *(f"{report.name}: {name or 'an entry'} is hidden: {why}" for name, why in report.refused.items()),

@@ -97,6 +97,12 @@ class Metrics:
             ("upstream",),
             registry=r,
         )
+        self.upstream_oddities = Counter(
+            "mcproxy_upstream_oddities",
+            "Deviations of an upstream, or of its authorization server, that were accepted, by kind.",
+            ("upstream", "kind"),
+            registry=r,
+        )
         self.unattributed = Counter(
             "mcproxy_upstream_unattributed",
             "Requests and log messages of an upstream that could not be attributed to one client.",

@@ -28,6 +28,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Method, row_of
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.oddities import Oddities
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.stderr_tail import StderrTail
 
@@ -166,6 +167,8 @@ class LinkContext:
     """The method whose answer an attempt to connect waits for, named in the error if the attempt is given up."""
     has_moved: bool = False
     """Whether the last connection ended only since the server is elsewhere now, where it can be reached at once."""
+    oddities: Oddities = field(default_factory=Oddities)
+    """The server's accepted deviations from the specifications."""
     redact: Redaction = field(init=False)
     """Applied to a peer's text wherever operators or clients read it in a sentence of ours (R44)."""
     stderr: StderrTail = field(init=False)

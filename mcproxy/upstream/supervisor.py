@@ -51,6 +51,7 @@ from mcproxy.upstream.link import Connect, Prepare, Unreachable, task_group, unp
 from mcproxy.upstream.oauth.authorizer import Renew
 from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.storage.store import GrantStore
+from mcproxy.upstream.oddities import Oddities
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
 LONGEST_WAIT: Final = 3600.0
@@ -132,6 +133,7 @@ class Supervisor:
         self._is_called = False
         """Whether a call other than one for a list went over the shared link: the server may keep state of it."""
         self._address = address(spec)
+        self._oddities = Oddities(spec.name, metrics)
         self.logins: UpstreamLogins | None = None
         """The logins of people and of the gateway at the upstream, with `oauth`."""
         if spec.oauth is not None and spec.url is not None:
@@ -167,6 +169,7 @@ class Supervisor:
             asks_while_shared=any(link.context.asks_while_shared for link in self._links()),
             stderr_count=self._shared_context.stderr.count,
             login=None if self.logins is None else self.logins.status,
+            oddities=self._oddities.sentences,
         )
 
     async def run(self) -> None:
@@ -422,7 +425,17 @@ class Supervisor:
         if owner is None:
             hints = self._hints
         source = self._headers_command if self.logins is None else self.logins.tokens(principal, owner)
-        context = LinkContext(self._spec, self._metrics, publish, owner, session, hints, credentials, source)
+        context = LinkContext(
+            self._spec,
+            self._metrics,
+            publish,
+            owner,
+            session,
+            hints,
+            credentials,
+            source,
+            oddities=self._oddities,
+        )
         return context
 
     def _login_changed(self, principal: str, why: str | None, failure: str = "") -> None:

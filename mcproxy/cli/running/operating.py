@@ -49,6 +49,8 @@ def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = tim
         for upstream in in_trouble:
             if upstream["error"]:
                 print_err(f"{upstream['name']}: {upstream['error']}")
+            for oddity in upstream["oddities"]:
+                print_err(f"{upstream['name']}: the server {oddity}")
     in_order = found["refused_reload"] is None and not found["audit_failing"]
     return ExitCode.OK if in_order and all(map(is_well, upstreams)) else ExitCode.FAILED
 
