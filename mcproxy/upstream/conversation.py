@@ -72,6 +72,12 @@ class Transport(Protocol):
         Returns None if nothing more arrives so, and the connection lasts.
         """
 
+    def check(self, error: ErrorResponse) -> None:
+        """Judges an error without the request's id in the response to that request.
+
+        Raises NotAccepted if it says that the server executed nothing.
+        """
+
     def note_unanswered(self) -> None:
         """Notes that a call was given up without its answer: the server may hang."""
 
@@ -180,6 +186,7 @@ class Conversation:
         dialect.attach(self)
         transport.attach(self)
         self._answers_anywhere = dialect.answers_anywhere
+        self.reads_batches: Final = dialect.reads_batches
         self._answered_here = dialect.answered_here
         self._on = dialect.notifications
         self._other = dialect.other_notification
@@ -329,17 +336,20 @@ class Conversation:
     # What arrives.
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> Awaitable[None] | None:
-        """Takes a message as bytes (a `link.Receive`). `cause` is the request on whose own response stream it came."""
-        if self._is_lost or not data or data.isspace():
-            return None
-        if data[:1] == b"{":
+        """Takes a message as bytes (a `link.Receive`). `cause` is the request on whose own response stream it came.
+
+        Raises NotAccepted as `Transport.check` does, if there is a cause.
+        """
+        if data[:1] == b"{" and not self._is_lost:  # Nearly always: it need not be a batch.
             try:
                 message: Message | InvalidMessage = parse_message(data)
             except InvalidMessage as invalid:
                 message = _placed(invalid, data, cause)
             self.take(message, cause)
             return None
-        found = messages(data, cause, batches=self._dialect.reads_batches)
+        if self._is_lost or not data or data.isspace():
+            return None
+        found = messages(data, cause, batches=self.reads_batches)
         if len(found) > 1:
             return self.take_batch(found, cause)
         self.take(found[0], cause)
@@ -372,6 +382,8 @@ class Conversation:
 
     def _on_answer(self, answer: Response | ErrorResponse, cause: RequestId | None) -> None:
         if cause is not None and answer.id != cause:
+            if isinstance(answer, ErrorResponse):
+                self._transport.check(answer)
             if answer.id is None:
                 answer = replace(answer, id=cause)
             elif not self._answers_anywhere:

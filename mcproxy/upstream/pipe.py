@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Timeouts
-from mcproxy.protocol.jsonrpc import Message
+from mcproxy.protocol.jsonrpc import ErrorResponse, Message
 from mcproxy.settings import UpstreamTimeouts
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Conversation
@@ -51,6 +51,9 @@ class PipeTransport:
 
     async def receive(self) -> str:
         return await self._pipe.read(self._conversation.receive)
+
+    def check(self, error: ErrorResponse) -> None:
+        """Requests have no responses of their own here."""
 
     async def close(self, *, politely: bool) -> None:
         self._liveness.close()

@@ -21,7 +21,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity, UpstreamEvent
 from mcproxy.pending_requests import Send
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, first_level, raw
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorResponse, Params, first_level, raw
 from mcproxy.protocol.methods import row_of
 from mcproxy.settings import Proxy, UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
@@ -197,6 +197,8 @@ class FakeTransport:
     def attach(self, conversation: Conversation) -> None: ...
 
     async def receive(self) -> None: ...
+
+    def check(self, error: ErrorResponse) -> None: ...
 
     def note_unanswered(self) -> None: ...
 

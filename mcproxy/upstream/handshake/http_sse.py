@@ -14,7 +14,7 @@ from yarl import URL
 
 from mcproxy.http.client import ConnectionBroken, origin
 from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
-from mcproxy.protocol.jsonrpc import Message, Request, RequestId, encode
+from mcproxy.protocol.jsonrpc import ErrorResponse, Message, Request, RequestId, encode
 from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Conversation, conversing, has_answer, messages
@@ -88,6 +88,9 @@ class _HttpSse:
 
     def attach(self, conversation: Conversation) -> None:
         self._conversation = conversation
+
+    def check(self, error: ErrorResponse) -> None:
+        """Requests have no responses of their own here."""
 
     async def close(self, *, politely: bool) -> None:
         """The stream is closed by whoever opened it."""

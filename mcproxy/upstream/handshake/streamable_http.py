@@ -1,54 +1,44 @@
-"""Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST to send, GET to listen.
+"""Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25): sessions, the GET stream, and resumption.
 
-A request's own response stream carries its whole exchange, and is resumed if the server allows that. If the server lost
-the session, or answers nothing in it any more, the link closes; `reconnecting` makes another. Sends no request twice.
+If the server lost the session, or answers nothing in it any more, the link closes; `reconnecting` makes another.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Final
 
 import anyio
-import msgspec
 from msgspec.structs import replace
-from yarl import URL
 
 from mcproxy.call.upstreams import PushChannel
 from mcproxy.concurrency import backoff
-from mcproxy.http.client import ConnectionBroken
 from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     ErrorResponse,
-    InvalidMessage,
     Message,
     Request,
     RequestId,
-    Response,
-    encode_whole,
-    parse_message,
 )
-from mcproxy.protocol.sse import Event, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.conversation import Conversation, conversing, has_answer, messages
+from mcproxy.upstream.conversation import Conversation, conversing
 from mcproxy.upstream.handshake.dialect import HandshakeDialect
-from mcproxy.upstream.http.requester import ExtraHeaders, Requester, connection_pool
+from mcproxy.upstream.http.requester import NO_FIELDS, ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
     EVENTS,
     JSON,
     TRANSIENT,
-    IncomingEvents,
     quotable,
-    read_body,
     read_prefix,
     refuses_version,
 )
 from mcproxy.upstream.http.responses import UpstreamResponse as HttpResponse
 from mcproxy.upstream.link import Link, NotAccepted, Rejected
+from mcproxy.upstream.streamable import Position, StreamableHttp, error_in
 
 SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"
@@ -57,14 +47,10 @@ MAX_RESUMPTIONS: Final = 5
 """Fruitless resumptions of one response stream in a row, for a server that did not ask to be polled."""
 STABLE_AFTER: Final = 5.0
 """Seconds after which a listening stream counts as stable: when it ends, it is reopened after the first delay."""
-SHORTEST_POLL: Final = 0.1
-"""Seconds between two polls at least, whatever the server asks for."""
 
 ACCEPTED: Final = 202
 
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
-_EVENT_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,4096}")
-"""Ids that a header can hold. From any other, and from an empty one (WHATWG HTML, 9.2), no stream can be resumed."""
 _SESSION_LOST: Final = re.compile(
     r"session\b.{0,100}\b(not found|unknown|expired|invalid|terminated|does not exist)"
     r"|(invalid|unknown|expired|no valid|no such) session|(server|session) not initialized",
@@ -84,31 +70,9 @@ _SESSION_NOT_FOUND: Final = -32001
 async def handshake_over_http(context: LinkContext) -> AsyncIterator[Link]:
     """Implements `Connect`: Streamable HTTP (2025-03-26 to 2025-11-25). On leaving, DELETE ends the session."""
     async with connection_pool(context) as http:
-        streamable = _Streamable(context, Requester(http, context))
+        streamable = StreamableHttp(context, Requester(http, context), _Session(context))
         async with conversing(context, HandshakeDialect(context), streamable) as conversation:
             yield conversation
-
-
-class Position(msgspec.Struct, frozen=True):
-    """How far an event stream has been read, and how long its server asks us to wait before resuming it."""
-
-    last_id: str | None = None
-    retry: float | None = None
-    """Seconds."""
-
-    def after(self, event: Event) -> Position:
-        """The position once `event` was read."""
-        if event.id is None and event.retry is None:
-            return self
-        retry = self.retry if event.retry is None else event.retry / 1000
-        if event.id is None:
-            return Position(self.last_id, retry)
-        return Position(event.id if _EVENT_ID.fullmatch(event.id) else None, retry)
-
-    def wait(self, failures: int) -> float:
-        """Seconds until the stream is resumed: as the server asked, else by the number of failures in a row."""
-        # transports, 2025-11-25: "The client MUST respect the `retry` field"
-        return backoff.delay(failures) if self.retry is None else max(self.retry, SHORTEST_POLL)
 
 
 def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, had_session: bool) -> bool:
@@ -128,17 +92,13 @@ def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, ha
     return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(quotable(body)) is not None
 
 
-class _Streamable:
-    """Implements `conversation.Transport`; owns the session id."""
+class _Session:
+    """Implements `streamable.HttpRules`: the session, the GET stream, and streams that are resumed."""
 
-    carries_exchanges = True
-
-    def __init__(self, context: LinkContext, requester: Requester) -> None:
-        assert context.spec.url is not None
-        self._url = URL(context.spec.url)
+    def __init__(self, context: LinkContext) -> None:
         self._context = context
-        self._requester = requester
         self._session: str | None = None
+        self.wants_heads = True
         self._post_headers: ExtraHeaders | None = None
         self._channel = PushChannel.RESTORED
         self._is_pinging = False
@@ -146,63 +106,50 @@ class _Streamable:
         self._due: set[RequestId] = set()
         """Requests that were only accepted: their answers are due on the GET stream."""
 
-    def attach(self, conversation: Conversation) -> None:
-        self._conversation = conversation
+    def attach(self, http: StreamableHttp, conversation: Conversation) -> None:
+        self._http, self._conversation = http, conversation
 
     async def receive(self) -> None:
         await self._conversation.opened.wait()
         await self._listen()
 
-    def note_unanswered(self) -> None:
-        """A server that hangs is not told from a busy one."""
-
-    async def close(self, *, politely: bool) -> None:
-        """Deletes the session, if there is one that the server still knows."""
-        if not politely or self._session is None:
+    async def close(self) -> None:
+        """Deletes the session, if there is one."""
+        if self._session is None:
             return
         with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
             try:
-                response = await self._requester.request("DELETE", self._url, self._headers())
+                response = await self._http.request("DELETE", self._headers())
                 response.close()
             except (NotAccepted, PeerGone, Rejected):
                 return
 
-    def send(self, message: Message) -> Awaitable[None]:
-        return self._exchange(message) if isinstance(message, Request) else self._post_message(message)
+    def head(self, message: Message) -> tuple[ExtraHeaders, Mapping[str, str]]:
+        """The same for all messages once the handshake is done."""
+        if self._post_headers is not None:
+            return self._post_headers, NO_FIELDS
+        headers = (*self._headers(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
+        if self._conversation.version is not None:
+            self._post_headers = headers
+        return headers, NO_FIELDS
 
-    async def _post_message(self, message: Message) -> None:
-        response = await self._request("POST", self._headers_of_post(), encode_whole(message))
-        try:
-            if not response.ok:
-                await self._refused(response, None)
-        finally:
-            response.release()
+    def _headers(self) -> ExtraHeaders:
+        known = ((SESSION, self._session), (VERSION, self._conversation.version))
+        return tuple((name, value) for name, value in known if value is not None)
 
-    async def _exchange(self, request: Request) -> None:
-        """POSTs a request, and reads its response until it is answered (transports, Sending Messages)."""
-        try:
-            response = await self._requester.request("POST", self._url, self._headers_of_post(), encode_whole(request))
-            try:
-                if self._session is None:
-                    self._keep_session(response)
-                head = response.body.head
-                if head.status < 400 and head.content_type == JSON:
-                    body = await read_body(response, self._context.spec.max_message_bytes)
-                    found = messages(body, request.id, batches=True)
-                    if len(found) > 1:
-                        await self._take_all(found[:-1], request.id)
-                    self._take_last(found[-1], request.id)
-                else:
-                    await self._take_other(response, request.id)
-            finally:
-                if not response.body.is_complete:
-                    response.finish(reusable=self._conversation.is_answered(request.id))
-        except (NotAccepted, PeerGone, Rejected) as error:
-            self._conversation.fail(request.id, error)
-            broke = isinstance(error, PeerGone) or (isinstance(error, Rejected) and (error.status or 0) >= 500)
-            is_open = self._conversation.version is not None and not self._conversation.is_closed
-            if broke and is_open and not self._is_pinging:
-                self._conversation.tasks.start_soon(self._drain_unless_answered)
+    def note(self, response: HttpResponse) -> None:
+        id = response.fields.get(SESSION.lower())
+        if id is None or not response.ok:
+            return
+        if _SESSION_ID.fullmatch(id) is None:
+            raise Rejected("its session id is too long, or has characters other than visible ASCII")
+        self._session, self._post_headers, self.wants_heads = id, None, False
+
+    def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
+        broke = isinstance(error, PeerGone) or (isinstance(error, Rejected) and (error.status or 0) >= 500)
+        is_open = self._conversation.version is not None and not self._conversation.is_closed
+        if broke and is_open and not self._is_pinging:
+            self._conversation.tasks.start_soon(self._drain_unless_answered)
 
     async def _drain_unless_answered(self) -> None:
         """Closes the link if the server answers nothing in its session any more, so that another is made.
@@ -216,37 +163,14 @@ class _Streamable:
         finally:
             self._is_pinging = False
 
-    async def _take_all(self, found: Sequence[Message | InvalidMessage], id: RequestId) -> None:
-        """Takes several messages of a response, as a batch."""
-        await self._conversation.take_batch([self._checked(message, id) for message in found], id)
+    def check(self, error: ErrorResponse) -> None:
+        if session_is_lost(200, b"", error, had_session=self._session is not None):
+            raise self._session_lost(error.error.message)
 
-    def _take_last(self, message: Message | InvalidMessage, id: RequestId) -> None:
-        self._conversation.take(message if isinstance(message, Response) else self._checked(message, id), id)
-        if not self._conversation.settled(id):
-            raise PeerGone("the response holds no answer to the request")
-
-    def _checked(self, message: Message | InvalidMessage, id: RequestId) -> Message | InvalidMessage:
-        """`message`; an error without an id counts as that of request `id`.
-
-        Raises NotAccepted if the session is lost.
-        """
-        if not isinstance(message, ErrorResponse) or message.id == id:
-            return message
-        if session_is_lost(200, b"", message, had_session=self._session is not None):
-            raise self._session_lost(message.error.message)
-        return replace(message, id=id if message.id is None else message.id)
-
-    async def _take_other(self, response: HttpResponse, id: RequestId) -> None:
-        """Takes a response other than a JSON success."""
-        if not response.ok:
-            await self._refused(response, id)
-        elif response.content_type == EVENTS:
-            position = await self._follow(response, id, Position())
-            await self._resume(id, position)
-        elif response.status == ACCEPTED and self._conversation.version is not None:
-            await self._await_elsewhere(response, id)
-        else:
-            raise self._requester.rejection(response, await read_prefix(response))
+    async def take_other(self, response: HttpResponse, id: RequestId) -> None:
+        if response.status != ACCEPTED or self._conversation.version is None:
+            raise self._http.rejection(response, await read_prefix(response))
+        await self._await_elsewhere(response, id)
 
     async def _await_elsewhere(self, response: HttpResponse, id: RequestId) -> None:
         """Has the answer to a request that was only accepted come on the GET stream. Raises PeerGone if there is none.
@@ -259,25 +183,7 @@ class _Streamable:
             raise _unanswered()
         self._due = {each for each in self._due if not self._conversation.settled(each)} | {id}
 
-    async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
-        """Reads an event stream to its end, or to the answer to `id`; returns the position reached."""
-        try:
-            async for batch in IncomingEvents(response.body, self._context.spec.max_message_bytes):
-                for event in batch:
-                    position = position.after(event)
-                    if event.data and event.event == "message":
-                        taken = self._conversation.receive(event.data, id)
-                        if taken is not None:
-                            await taken
-                if id is not None and self._conversation.settled(id):
-                    break
-        except EventTooLarge as error:
-            raise Rejected(f"{error} (max_message_bytes)") from error
-        except ConnectionBroken:
-            return position  # As at an orderly end, only whether the answer was there matters.
-        return position
-
-    async def _resume(self, id: RequestId, position: Position) -> None:
+    async def resume(self, id: RequestId, position: Position) -> None:
         """Resumes a stream that ended before its answer. Raises PeerGone if that is not possible (R5).
 
         A server that sends `retry` is polled for as long as the call may last.
@@ -295,7 +201,7 @@ class _Streamable:
             try:
                 if not _is_event_stream(response):
                     raise PeerGone(f"the response stream could not be resumed: HTTP {response.status}")
-                reached = await self._follow(response, id, position)
+                reached = await self._http.follow(response, id, position)
             finally:
                 response.finish(reusable=self._conversation.is_answered(id))
             # transports, 2025-11-25: after a `retry`, "the client SHOULD then 'poll' the SSE stream".
@@ -331,7 +237,7 @@ class _Streamable:
     async def _follow_pushes(self, response: HttpResponse, position: Position) -> Position:
         self._report_channel(PushChannel.RESTORED)
         try:
-            position = await self._follow(response, None, position)
+            position = await self._http.follow(response, None, position)
         except Rejected as error:
             self._conversation.disconnect(str(error))
         if position.last_id is None:
@@ -361,74 +267,27 @@ class _Streamable:
 
     async def _get(self, position: Position) -> HttpResponse:
         resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)
-        return await self._request("GET", (*self._headers(), ("Accept", EVENTS), *resumption))
+        return await self._http.request("GET", (*self._headers(), ("Accept", EVENTS), *resumption))
 
-    async def _request(self, method: str, headers: ExtraHeaders, body: bytes | None = None) -> HttpResponse:
-        try:
-            return await self._requester.request(method, self._url, headers, body)
-        except NotAccepted as unreachable:
-            self._conversation.drain(str(unreachable))
-            raise
-
-    def _headers_of_post(self) -> ExtraHeaders:
-        """The headers of a POST: the same for all messages once the handshake is done."""
-        if self._post_headers is not None:
-            return self._post_headers
-        headers = (*self._headers(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
-        if self._conversation.version is not None:
-            self._post_headers = headers
-        return headers
-
-    def _headers(self) -> ExtraHeaders:
-        known = ((SESSION, self._session), (VERSION, self._conversation.version))
-        return tuple((name, value) for name, value in known if value is not None)
-
-    def _keep_session(self, response: HttpResponse) -> None:
-        id = response.fields.get(SESSION.lower())
-        if id is None or not response.ok:
-            return
-        if _SESSION_ID.fullmatch(id) is None:
-            raise Rejected("its session id is too long, or has characters other than visible ASCII")
-        self._session, self._post_headers = id, None
-
-    async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
-        """Handles an HTTP error: the answer to request `id` (R76), a lost session, an error, or no MCP at all."""
-        body = await self._read_refusal(response, id)
-        if id is not None and await self._take_answer(body, id):
-            return
-        error = _error_in(body)
-        open = self._conversation.version is not None
-        if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
+    async def judge(self, response: HttpResponse, body: bytes, request: Request | None) -> None:
+        """A lost session, an error without an id, or no MCP at all."""
+        if request is not None and response.content_type == EVENTS:
+            raise PeerGone(f"HTTP {response.status}, and its event stream ended without the response")
+        rejection = self._http.rejection(response, body)
+        if self._conversation.version is None:
+            raise rejection
+        error = error_in(body)
+        if session_is_lost(response.status, body, error, had_session=self._session is not None):
             raise self._session_lost(f"HTTP {response.status}")
-        if open and id is not None and refuses_version(response.status, quotable(body)):
-            rejection = self._requester.rejection(response, body)
+        if request is not None and refuses_version(response.status, quotable(body)):
             raise NotAccepted(f"it no longer speaks {self._conversation.version}: {rejection}")
-        if open and response.status == 503:
+        if response.status == 503:
             self._conversation.drain("the upstream is unavailable: HTTP 503")
-            raise PeerGone(str(self._requester.rejection(response, body)))
+            raise PeerGone(str(rejection))
         is_servers = response.status in range(400, 500) and response.status not in AUTHENTICATION
-        if open and is_servers and error is not None and id is not None:
-            self._conversation.take(replace(error, id=id), id)
-            return
-        raise self._requester.rejection(response, body)
-
-    async def _read_refusal(self, response: HttpResponse, id: RequestId | None) -> bytes:
-        """The body of an HTTP error; only its beginning if it cannot be the answer to request `id`."""
-        if id is not None and response.content_type == JSON:
-            return await read_body(response, self._context.spec.max_message_bytes)
-        if id is not None and response.content_type == EVENTS:
-            await self._follow(response, id, Position())
-            if not self._conversation.settled(id):
-                raise PeerGone(f"HTTP {response.status}, and its event stream ended without the response")
-            return b""
-        return await read_prefix(response)
-
-    async def _take_answer(self, body: bytes, id: RequestId) -> bool:
-        """Takes the messages of a body if one is the answer to request `id`; returns whether `id` is answered."""
-        found = messages(body, batches=True) if body else ()
-        if has_answer(found, id):
-            await self._conversation.take_batch(found, id)
-        return self._conversation.settled(id)
+        if not is_servers or error is None or request is None:
+            raise rejection
+        self._conversation.take(replace(error, id=request.id), request.id)
 
     def _session_lost(self, how: str) -> NotAccepted:
         reason = f"the upstream lost the session: {how}"
@@ -442,11 +301,3 @@ def _unanswered() -> PeerGone:
 
 def _is_event_stream(response: HttpResponse) -> bool:
     return response.ok and response.content_type == EVENTS
-
-
-def _error_in(body: bytes) -> ErrorResponse | None:
-    try:
-        message = parse_message(body)
-    except InvalidMessage:
-        return None
-    return message if isinstance(message, ErrorResponse) else None

@@ -1,14 +1,12 @@
-"""Streamable HTTP of the stateless era (2026-07-28), client side: each request is a POST of its own.
+"""Streamable HTTP of the stateless era (2026-07-28): the question that finds such a server, and headers.
 
-Its response carries the whole exchange. Builds every header anew. Has no session and resumes nothing; a request is
-cancelled by closing its response.
+Has no session and resumes nothing; a request is cancelled by closing its response.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
-from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -55,6 +53,7 @@ from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.stateless.dialect import StatelessDialect
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern, wants_handshake
+from mcproxy.upstream.streamable import Position, StreamableHttp, error_in
 
 _TOOLS: Final = Kind.TOOLS
 REFETCHED_PAGES: Final = 100
@@ -69,15 +68,15 @@ async def stateless_over_http(context: LinkContext, timeout: float) -> AsyncIter
     """
     context.awaited = QUESTION.method
     async with connection_pool(context) as http:
-        posts = _Posts(context, Requester(http, context))
-        dialect = StatelessDialect(context, await _probed(posts, timeout))
-        mirrored = ParameterHeaders(context.spec.name)
-        async with conversing(context, dialect, _HttpTransport(posts, mirrored)) as conversation:
+        requester, mirrored = Requester(http, context), ParameterHeaders(context.spec.name)
+        dialect = StatelessDialect(context, await _probed(_Question(context, requester), timeout))
+        streamable = StreamableHttp(context, requester, _Rules(mirrored))
+        async with conversing(context, dialect, streamable) as conversation:
             yield _Mirroring(conversation, mirrored)
 
 
-class _Posts:
-    """Sends requests as POSTs, and takes the messages out of the responses."""
+class _Question:
+    """Sends `server/discover` as a POST, and takes the messages out of the response."""
 
     def __init__(self, context: LinkContext, requester: Requester) -> None:
         assert context.spec.url is not None
@@ -86,14 +85,10 @@ class _Posts:
         """Bytes of a message."""
         self._requester = requester
 
-    def post(self, request: Request, mirrored: Mapping[str, str]) -> Awaitable[HttpResponse]:
+    def post(self) -> Awaitable[HttpResponse]:
         """Raises NotAccepted, PeerGone or Rejected."""
-        row = row_of(request.method)
-        headers = _HEADERS.get(row.name) or _headers(row)
-        varying = subject_headers(row, request.params)
-        if mirrored:
-            varying |= mirrored
-        return self._requester.request("POST", self._url, headers, encode_whole(request), varying)
+        varying = subject_headers(row_of(QUESTION.method), QUESTION.params)
+        return self._requester.request("POST", self._url, _HEADERS[QUESTION.method], encode_whole(QUESTION), varying)
 
     async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
         """Passes on each message of a response, until it ends or breaks off, or `receive` returns True.
@@ -133,19 +128,19 @@ def _headers(row: Method) -> ExtraHeaders:
 _HEADERS: Final = {name: _headers(row) for name, row in METHODS.items()}
 
 
-async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
+async def _probed(question: _Question, timeout: float) -> ServerIdentity:
     try:
         with anyio.fail_after(timeout):
-            response = await posts.post(QUESTION, {})
+            response = await question.post()
             with closing(response):
-                return identity(await _first_answer(posts, response))
+                return identity(await _first_answer(question, response))
     except TimeoutError as error:
         raise Older(f"no answer to {QUESTION.method} after {timeout:g} s (probe)", undecided=True) from error
     except (NotAccepted, PeerGone) as error:
         raise Unreachable(f"{QUESTION.method}: {error}") from error
 
 
-async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | ErrorResponse:
+async def _first_answer(question: _Question, response: HttpResponse) -> Response | ErrorResponse:
     """The answer to the probe, with any status (R76). Raises Older, PeerGone or Rejected."""
     answers: list[Response | ErrorResponse] = []
 
@@ -156,23 +151,23 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
         return bool(answers)
 
     if not response.ok:
-        body = await posts.read_refusal(response, receive)
+        body = await question.read_refusal(response, receive)
         receive(body)
-        return await _first_refusal(posts, response, body, answers)
+        return await _first_refusal(question, response, body, answers)
     match response.content_type:
         case "application/json":
-            receive(await read_body(response, posts.limit))
+            receive(await read_body(response, question.limit))
         case "text/event-stream":
-            await posts.take_events(response, receive)
+            await question.take_events(response, receive)
         case _:
-            raise Older(str(await posts.rejection(response)))
+            raise Older(str(await question.rejection(response)))
     if not answers:
         raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
     return answers[0]
 
 
 async def _first_refusal(
-    posts: _Posts, response: HttpResponse, body: bytes, answers: Sequence[Response | ErrorResponse]
+    question: _Question, response: HttpResponse, body: bytes, answers: Sequence[Response | ErrorResponse]
 ) -> Response | ErrorResponse:
     """Judges a refusal of the probe: the body of a 4xx decides; other statuses say nothing about the era.
 
@@ -184,7 +179,7 @@ async def _first_refusal(
         return results[0]
     if answers and _is_clients_fault(response.status):
         return answers[0]
-    rejection = await posts.rejection(response, body)
+    rejection = await question.rejection(response, body)
     failed = response.status == HTTPStatus.INTERNAL_SERVER_ERROR
     if failed or _is_clients_fault(response.status):
         raise Older(str(rejection), undecided=failed)
@@ -232,64 +227,54 @@ class _Mirroring:
         return False
 
 
-class _HttpTransport:
-    """Implements `conversation.Transport`: every request is a POST."""
+class _Rules:
+    """Implements `streamable.HttpRules`: every request stands alone."""
 
-    carries_exchanges = True
+    wants_heads = False
 
-    def __init__(self, posts: _Posts, mirrored: ParameterHeaders) -> None:
-        self._posts = posts
+    def __init__(self, mirrored: ParameterHeaders) -> None:
         self._mirrored = mirrored
 
-    def attach(self, conversation: Conversation) -> None:
-        self._conversation = conversation
+    def attach(self, http: StreamableHttp, conversation: Conversation) -> None:
+        self._http, self._conversation = http, conversation
 
     async def receive(self) -> None:
         """Nothing arrives but in the responses to requests."""
 
-    def note_unanswered(self) -> None:
-        """A server that hangs is not told from a busy one."""
+    async def close(self) -> None:
+        """There is no session to end."""
 
-    async def close(self, *, politely: bool) -> None:
-        """There is no connection that outlasts its requests."""
+    def head(self, message: Message) -> tuple[ExtraHeaders, Mapping[str, str]]:
+        assert isinstance(message, Request), "in this era the gateway sends nothing but requests over HTTP"
+        row = row_of(message.method)
+        varying = subject_headers(row, message.params)
+        if self._mirrored.tools:
+            varying |= self._mirrored.headers(row, message.params)
+        return _HEADERS.get(row.name) or _headers(row), varying
 
-    async def send(self, message: Message) -> None:
-        """Carries a request's whole exchange. Raises NotAccepted, PeerGone or Rejected."""
-        assert isinstance(message, Request), "this transport says nothing but requests"
-        mirrored = self._mirrored.headers(row_of(message.method), message.params) if self._mirrored.tools else {}
-        response = await self._posts.post(message, mirrored)
-        try:
-            if not response.ok:
-                await self._refused(response, message)
-            elif response.content_type == JSON:
-                self._conversation.receive(await read_body(response, self._posts.limit), message.id)
-            else:
-                await self._posts.take_events(response, partial(self._receive, message.id))
-            if not self._conversation.settled(message.id):
-                # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
-                raise PeerGone("the response ended without the answer")
-        finally:
-            if not response.body.is_complete:
-                response.finish(reusable=self._conversation.is_answered(message.id))
+    def note(self, response: HttpResponse) -> None:
+        """The head says nothing that matters later."""
 
-    def _receive(self, id: RequestId, data: bytes) -> bool:
-        self._conversation.receive(data, id)
-        return self._conversation.settled(id)
+    def check(self, error: ErrorResponse) -> None:
+        """There is no session that it could be about."""
 
-    async def _refused(self, response: HttpResponse, request: Request) -> None:
-        """Handles an HTTP error: the answer to `request` (R76), a server of the handshake era, or no MCP at all."""
-        body = await self._posts.read_refusal(response, partial(self._receive, request.id))
-        if self._conversation.settled(request.id):
-            return
-        message = _parsed(body)
-        if isinstance(message, Response | ErrorResponse) and message.id == request.id:
-            self._conversation.take(message, request.id)
-            return
-        rejection = await self._posts.rejection(response, body)
-        if not _is_clients_fault(response.status):
+    def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
+        """A request that fails says nothing about others."""
+
+    async def take_other(self, response: HttpResponse, id: RequestId) -> None:
+        raise self._http.rejection(response, await read_prefix(response))
+
+    async def resume(self, id: RequestId, position: Position) -> None:
+        # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
+        raise PeerGone("the response ended without the answer")
+
+    async def judge(self, response: HttpResponse, body: bytes, request: Request | None) -> None:
+        """An error without an id, a server of the handshake era, or no MCP at all."""
+        rejection, error = self._http.rejection(response, body), error_in(body)
+        if request is None or not _is_clients_fault(response.status):
             raise rejection
-        if isinstance(message, ErrorResponse) and is_modern(message.error, response.status):
-            self._conversation.take(replace(message, id=request.id), request.id)
+        if error is not None and is_modern(error.error, response.status):
+            self._conversation.take(replace(error, id=request.id), request.id)
             return
         text = quotable(body)
         if wants_handshake(response.status, text) or refuses_version(response.status, text):

@@ -16,7 +16,8 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired, UpstreamChanged
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import UpstreamSettings
-from mcproxy.upstream.handshake.streamable_http import MAX_RESUMPTIONS, Position, session_is_lost
+from mcproxy.upstream.handshake.streamable_http import MAX_RESUMPTIONS, session_is_lost
+from mcproxy.upstream.streamable import Position
 from tests.fakes.servers.web import FakeStreamable, Message, echo, error, event, events, result, serving
 from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, UNREADABLE, FakeClient, answering, failure, request, running, tool, value

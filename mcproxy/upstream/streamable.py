@@ -1,0 +1,234 @@
+"""Streamable HTTP: each message is a POST, and the response to a request carries its whole exchange.
+
+A `Transport` that knows no era: `HttpRules` say which headers a message has, and what a refusal means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+from yarl import URL
+
+from mcproxy.concurrency import backoff
+from mcproxy.http.client import ConnectionBroken
+from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.jsonrpc import (
+    ErrorResponse,
+    Message,
+    Request,
+    RequestId,
+    encode_whole,
+)
+from mcproxy.protocol.sse import Event, EventTooLarge
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.conversation import Conversation, has_answer, messages
+from mcproxy.upstream.http.requester import ExtraHeaders, Requester
+from mcproxy.upstream.http.responses import (
+    EVENTS,
+    JSON,
+    IncomingEvents,
+    UpstreamResponse,
+    read_body,
+    read_prefix,
+)
+from mcproxy.upstream.link import NotAccepted, Rejected
+
+SHORTEST_POLL: Final = 0.1
+"""Seconds between two polls at least, whatever the server asks for."""
+
+_EVENT_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,4096}")
+"""Ids that a header can hold. From any other, and from an empty one (WHATWG HTML, 9.2), no stream can be resumed."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far an event stream has been read, and how long its server asks us to wait before resuming it."""
+
+    last_id: str | None = None
+    retry: float | None = None
+    """Seconds."""
+
+    def after(self, event: Event) -> Position:
+        """The position once `event` was read."""
+        if event.id is None and event.retry is None:
+            return self
+        retry = self.retry if event.retry is None else event.retry / 1000
+        if event.id is None:
+            return Position(self.last_id, retry)
+        return Position(event.id if _EVENT_ID.fullmatch(event.id) else None, retry)
+
+    def wait(self, failures: int) -> float:
+        """Seconds until the stream is resumed: as the server asked, else by the number of failures in a row."""
+        # transports, 2025-11-25: "The client MUST respect the `retry` field"
+        return backoff.delay(failures) if self.retry is None else max(self.retry, SHORTEST_POLL)
+
+
+class HttpRules(Protocol):
+    """What differs between eras over Streamable HTTP. Each may raise NotAccepted, PeerGone or Rejected."""
+
+    def attach(self, http: StreamableHttp, conversation: Conversation) -> None:
+        """Gives it the transport that goes by it. Called once, before anything else."""
+
+    def head(self, message: Message) -> tuple[ExtraHeaders, Mapping[str, str]]:
+        """The headers of a POST: those that many share, and those that vary."""
+
+    wants_heads: bool
+    """Whether `note` is to be called."""
+
+    def note(self, response: UpstreamResponse) -> None:
+        """Notes what the head of the response to a request says."""
+
+    def check(self, error: ErrorResponse) -> None:
+        """As `Transport.check`."""
+
+    async def take_other(self, response: UpstreamResponse, id: RequestId) -> None:
+        """Takes a success that is neither JSON nor an event stream."""
+
+    async def resume(self, id: RequestId, position: Position) -> None:
+        """Goes on with an event stream that ended before the answer to request `id`."""
+
+    async def judge(self, response: UpstreamResponse, body: bytes, request: Request | None) -> None:
+        """Judges an HTTP error that is not the answer to `request`, nor to any request if that is None."""
+
+    def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
+        """Notes that a request failed. Raises nothing."""
+
+    async def receive(self) -> None:
+        """Takes what the server sends outside of responses to POSTs, if it does."""
+
+    async def close(self) -> None:
+        """Takes leave of the server. Raises nothing."""
+
+
+class StreamableHttp:
+    """Implements `conversation.Transport`."""
+
+    carries_exchanges = True
+
+    def __init__(self, context: LinkContext, requester: Requester, rules: HttpRules) -> None:
+        assert context.spec.url is not None
+        self._url = URL(context.spec.url)
+        self._context = context
+        self._requester = requester
+        self._rules = rules
+
+    def attach(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._rules.attach(self, conversation)
+
+    async def receive(self) -> None:
+        await self._rules.receive()
+
+    def note_unanswered(self) -> None:
+        """A server that hangs is not told from a busy one."""
+
+    async def close(self, *, politely: bool) -> None:
+        if politely:
+            await self._rules.close()
+
+    def send(self, message: Message) -> Awaitable[None]:
+        return self._exchange(message) if isinstance(message, Request) else self._post(message)
+
+    async def _post(self, message: Message) -> None:
+        response = await self.request("POST", self._rules.head(message)[0], encode_whole(message))
+        try:
+            if not response.ok:
+                await self._rules.judge(response, await read_prefix(response), None)
+        finally:
+            response.release()
+
+    async def request(self, method: str, headers: ExtraHeaders, body: bytes | None = None) -> UpstreamResponse:
+        """Sends what is no request of MCP; takes no more calls if there is no connection for it."""
+        try:
+            return await self._requester.request(method, self._url, headers, body)
+        except NotAccepted as unreachable:
+            self._conversation.drain(str(unreachable))
+            raise
+
+    def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
+        """The error for a response that is not MCP."""
+        return self._requester.rejection(response, body)
+
+    async def _exchange(self, request: Request) -> None:
+        """POSTs a request, and reads its response until it is answered (transports, Sending Messages)."""
+        rules, id = self._rules, request.id
+        try:
+            headers, varying = rules.head(request)
+            response = await self._requester.request("POST", self._url, headers, encode_whole(request), varying)
+            try:
+                if rules.wants_heads:
+                    rules.note(response)
+                head = response.body.head
+                if head.status < 400 and head.content_type == JSON:
+                    body = await read_body(response, self._context.spec.max_message_bytes)
+                    taken = self._conversation.receive(body, id)
+                    if taken is not None:
+                        await taken
+                    if not self._conversation.settled(id):
+                        raise PeerGone("the response holds no answer to the request")
+                else:
+                    await self._take_other(response, request)
+            finally:
+                if not response.body.is_complete:
+                    response.finish(reusable=self._conversation.is_answered(id))
+        except (NotAccepted, PeerGone, Rejected) as error:
+            self._conversation.fail(id, error)
+            rules.failed(error)
+
+    async def _take_other(self, response: UpstreamResponse, request: Request) -> None:
+        """Takes a response other than a JSON success."""
+        if not response.ok:
+            await self._refused(response, request)
+        elif response.content_type == EVENTS:
+            position = await self.follow(response, request.id, Position())
+            if not self._conversation.settled(request.id):
+                await self._rules.resume(request.id, position)
+        else:
+            await self._rules.take_other(response, request.id)
+
+    def check(self, error: ErrorResponse) -> None:
+        self._rules.check(error)
+
+    async def follow(self, response: UpstreamResponse, id: RequestId | None, position: Position) -> Position:
+        """Reads an event stream to its end, or to the answer to `id`; returns the position reached."""
+        try:
+            async for batch in IncomingEvents(response.body, self._context.spec.max_message_bytes):
+                for event in batch:
+                    position = position.after(event)
+                    if event.data and event.event == "message":
+                        taken = self._conversation.receive(event.data, id)
+                        if taken is not None:
+                            await taken
+                if id is not None and self._conversation.settled(id):
+                    break
+        except EventTooLarge as error:
+            raise Rejected(f"{error} (max_message_bytes)") from error
+        except ConnectionBroken:
+            return position  # As at an orderly end, only whether the answer was there matters.
+        return position
+
+    async def _refused(self, response: UpstreamResponse, request: Request) -> None:
+        """Handles an HTTP error: the answer to `request` (R76), or whatever else."""
+        body = await self._read_refusal(response, request.id)
+        found = messages(body, batches=self._conversation.reads_batches) if body else ()
+        if has_answer(found, request.id):
+            await self._conversation.take_batch(found, request.id)
+        if not self._conversation.settled(request.id):
+            await self._rules.judge(response, body, request)
+
+    async def _read_refusal(self, response: UpstreamResponse, id: RequestId) -> bytes:
+        """The body of an HTTP error: only its beginning if it cannot be an answer, none of an event stream."""
+        if response.content_type == JSON:
+            return await read_body(response, self._context.spec.max_message_bytes)
+        if response.content_type == EVENTS:
+            await self.follow(response, id, Position())
+            return b""
+        return await read_prefix(response)
+
+
+def error_in(body: bytes) -> ErrorResponse | None:
+    """The one error in a body, whatever its id."""
+    found = messages(body, batches=False)
+    return found[0] if isinstance(found[0], ErrorResponse) else None
