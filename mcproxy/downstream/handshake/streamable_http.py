@@ -37,6 +37,7 @@ from mcproxy.downstream.handshake.session_store import SessionStore, TooManySess
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
+from mcproxy.downstream.io.late_reply import LateReply
 from mcproxy.downstream.io.open_streams import OpenStreams
 from mcproxy.downstream.io.request_head import SESSION_FIELD, SESSION_HEADER, RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
@@ -85,7 +86,7 @@ class StreamableHttp:
         if not isinstance(incoming, Request):
             receive_unanswered(self._context, session, incoming)
             return http.Response(202)
-        exchange = HandshakePost(self._context, self._sessions, session, request, accepted)
+        exchange = HandshakePost(self._sessions, session, context=self._context, request=request, accepted=accepted)
         exchange.begin()
         call = call_or_answer(self._context, session, incoming, exchange)
         if call is not None:
@@ -140,7 +141,13 @@ class StreamableHttp:
             receive_unanswered_batch(self._context, session, batch)
             return http.Response(202)
         exchange = HandshakePost(
-            self._context, self._sessions, session, request, accepted, batch, count_answered(batch)
+            self._sessions,
+            session,
+            batch,
+            count_answered(batch),
+            context=self._context,
+            request=request,
+            accepted=accepted,
         )
         exchange.begin()
         try:
@@ -165,46 +172,34 @@ class StreamableHttp:
             raise Refusal(503, error.code, error.message) from error
 
 
-class HandshakePost(msgspec.Struct, eq=False):
-    """The outlet of one POST, which chooses late between JSON and SSE (requirements R55, R62).
+class HandshakePost(LateReply, eq=False):
+    """The outlet of one POST. Its stream belongs to the session, and can be resumed."""
 
-    JSON where the answer comes first; a stream where another message does, or none for `stream_after` seconds.
-    """
-
-    context: TransportContext
     sessions: SessionStore
     session: Session
-    request: http.Request
-    accepted: Accepted
     batch: Batch | None = None
     """The batch to answer; None for a single request."""
     missing: int = 1
     """The number of answers that are still to come."""
-    answers: list[Response | ErrorResponse] = []
+    answers: list[Response | ErrorResponse] = msgspec.field(default_factory=list)
     stream: ReplayStream | None = None
-    events: EventStream | None = None
-    """The event stream, once begun."""
-    settled: bool = False
-    """Whether no stream can begin any more: the form is chosen, or the client gone."""
     finished: asyncio.Event | None = None
     caller: Caller | None = None
     """The caller as of this request, by whose rights its stream is resumed."""
 
     def begin(self) -> None:
         self.caller = self.session.caller
-        if self.accepted.events and not self.accepted.json:
-            self._begin_stream()
-        elif self.accepted.events:
-            self.context.stream_deadlines.add(self)
+        LateReply.begin(self)
         self.request.on_disconnect = self.settle
 
     def send(self, message: Message) -> None:
+        if self.stream is None and isinstance(message, (Response, ErrorResponse)):
+            self.answers.append(message)
+            return
+        if self.accepted.events:
+            self.begin_stream()
         if self.stream is not None:
             self.stream.send(message)
-        elif isinstance(message, (Response, ErrorResponse)):
-            self.answers.append(message)
-        elif self.accepted.events and not self.settled:
-            self._begin_stream().send(message)
         else:
             self._send_aside(message)
 
@@ -217,14 +212,6 @@ class HandshakePost(msgspec.Struct, eq=False):
             self.stream.finish()
         if self.finished is not None:
             self.finished.set()
-
-    def settle(self) -> None:
-        """Lets no stream begin any more."""
-        self.settled = True
-        self.context.stream_deadlines.discard(self)
-
-    def expired(self) -> None:
-        self._begin_stream()
 
     async def wait_finished(self) -> None:
         """Returns once every answer has come."""
@@ -241,15 +228,13 @@ class HandshakePost(msgspec.Struct, eq=False):
             return http.Response(202)
         return json(encode_batch(self.answers) if self.batch is not None else encode_whole(self.answers[0]))
 
-    def _begin_stream(self) -> ReplayStream:
+    def open_stream(self) -> EventStream:
         self.stream = stream = self.session.streams.open((self.caller or self.session.caller).rights)
         send_buffer = self.context.send_buffer()
         stream.attach(send_buffer, primed=polls(self.session.caller.version))
         for answer in self.answers:
             stream.send(answer)
-        self.events = _begin_events(self.context, self.sessions, self.request, self.session, stream, send_buffer)
-        self.settle()
-        return stream
+        return _begin_events(self.context, self.sessions, self.request, self.session, stream, send_buffer)
 
     def _send_aside(self, message: Message) -> None:
         """Sends on the listening stream, if any, to a client that accepts only JSON or has hung up."""

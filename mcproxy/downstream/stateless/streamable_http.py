@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Incoming
+from mcproxy.downstream.io.late_reply import LateReply
 from mcproxy.downstream.io.open_streams import OpenStream, OpenStreams
 from mcproxy.downstream.io.request_head import RequestHead
-from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, error, json
+from mcproxy.downstream.io.responses import Refusal, check_accept, error, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.downstream.stateless.conversation import Admitted, admit_over_http, respond
@@ -79,7 +78,7 @@ class StatelessHttp:
                 return self._listening(request, head, admitted)
         except McpError as refusal:
             return _at_once(_refused(refusal, incoming.id))
-        post = StatelessPost(self._context, request, admitted.id, accepted, self._posts)
+        post = StatelessPost(admitted.id, self._posts, context=self._context, request=request, accepted=accepted)
         return post.run(respond(self._context, admitted, post.send))
 
     def drain(self) -> None:
@@ -104,7 +103,7 @@ class StatelessHttp:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room()
-        post = StatelessPost(self._context, request, admitted.id, accepted, self._posts)
+        post = StatelessPost(admitted.id, self._posts, context=self._context, request=request, accepted=accepted)
         subscription = Subscription(self._context, admitted, post)
         opened = self._streams.open(
             head.identified, head.identify_again(request), partial(subscription.close, _no_longer_good())
@@ -149,23 +148,15 @@ def _refused(refusal: McpError, id: RequestId) -> http.Response:
     return error(status, refusal, id)
 
 
-class StatelessPost(msgspec.Struct, eq=False):
-    """The response to one POST, which chooses late between JSON and SSE (requirements R55, R62).
+class StatelessPost(LateReply, eq=False):
+    """The response to one POST. It is in `running` for as long as its work runs."""
 
-    JSON where the answer comes first; a stream where a notification does, or no message for `stream_after` seconds.
-    It is in `running` for as long as its work runs.
-    """
-
-    context: TransportContext
-    request: http.Request
     id: RequestId
-    accepted: Accepted
     running: set[StatelessPost]
     """Those that run, this one among them meanwhile."""
     on_end: Callable[[], None] | None = None
     """Called when its stream, if any, has ended; a subscription's stream outlasts its work."""
     _answer: Answer | None = None
-    _events: EventStream | None = None
     _send_buffer: SendBuffer | None = None
     _work: TaskCancelScope | None = None
 
@@ -182,15 +173,15 @@ class StatelessPost(msgspec.Struct, eq=False):
             self.put(encode(message), droppable=True)
         elif isinstance(message, (Response, ErrorResponse)) and self._answer is None:
             self._answer = message
-            if self._events is not None:
+            self.settle()
+            if self.events is not None:
                 self.send_buffer.put(encode_event(encode(message)))
                 self.send_buffer.close()
 
     def put(self, notification: bytes, *, droppable: bool) -> None:
         """Takes an encoded notification."""
         if self._answer is None and self.accepted.events:
-            if self._events is None:
-                self._begin_stream()
+            self.begin_stream()
             self.send_buffer.put(encode_event(notification), droppable=droppable)
 
     def notify_writer(self) -> None:
@@ -207,33 +198,25 @@ class StatelessPost(msgspec.Struct, eq=False):
         self.request.on_disconnect = self._stop
         self.running.add(self)
         try:
-            if not self.accepted.json:
-                self._begin_stream()
-            elif self.accepted.events:
-                self.context.stream_deadlines.add(self)
+            self.begin()
             with TaskCancelScope(self.context.loop) as self._work:
                 await work
         finally:
             self._work = None
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
-            self.context.stream_deadlines.discard(self)
+            self.settle()
             self.running.remove(self)
-        if self._events is not None:
-            return http.Streamed() if self._answer is None else await self._events.wait_ended()
+        if self.events is not None:
+            return http.Streamed() if self._answer is None else await self.events.wait_ended()
         return http.Response(202) if self._answer is None else json(encode_whole(self._answer), _status(self._answer))
-
-    def expired(self) -> None:
-        if self._answer is None:
-            self._begin_stream()
 
     def _stop(self) -> None:
         if self._work is not None:
             self._work.cancel()
 
-    def _begin_stream(self) -> None:
-        if self._events is None:
-            self._streams.inc()
-            self._events = EventStream(self.request, self.context, TRANSPORT, self.send_buffer, on_end=self._ended)
+    def open_stream(self) -> EventStream:
+        self._streams.inc()
+        return EventStream(self.request, self.context, TRANSPORT, self.send_buffer, on_end=self._ended)
 
     def _ended(self) -> None:
         self._streams.dec()
