@@ -18,6 +18,7 @@ FEATURES: Final = (
     Listed("tracing", "tracing.feature:CallTracing", lambda s: s.proxy.tracing.enabled),
     Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
     Listed("limits", "limits.feature:CallLimits", lambda s: True),
+    Listed("hooks", "hooks.feature:CallHooks", lambda s: bool(s.access.hooks)),
     Listed("approvals", "approvals.feature:CallApprovals", lambda s: True),
     Listed("results", "results.limiting:ResultLimits", lambda s: any(spec.limits_results for spec in s.upstreams)),
 )

@@ -164,6 +164,14 @@ class Feature:
         """Whether a task's result may reach the caller only through a call that passes all stages."""
         return False
 
+    def judges(self, upstream: str, tool: str) -> bool:
+        """Whether it must judge what a server writes about a call of a tool before the caller sees it."""
+        return False
+
+    def screen(self, event: UpstreamEvent) -> UpstreamEvent | None:
+        """What the core and all features hear of an event; None if nothing. Never blocks."""
+        return event
+
     def on_event(self, event: UpstreamEvent) -> None:
         """Reacts to an upstream event of a type in `hears`, after the catalogue took it in. Never blocks."""
 

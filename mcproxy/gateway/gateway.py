@@ -28,10 +28,8 @@ from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.feature import ROUTING, Core, Feature, Listed, PipelineRow, Place, Placed, PlacedUpstream
-from mcproxy.gateway.hooks import CallHooks
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.input.logins import LoginPages
-from mcproxy.gateway.judged_messages import JudgedUpstream, enforces_after, formal_event, is_judged
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.lists import Lists
@@ -143,7 +141,6 @@ class Gateway:
         self._own: dict[Subject, Handler] = {}
         """Answers about entries that the gateway adds itself; the same mapping object after each reload."""
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, self._own)
-        self._hooks = CallHooks(settings, self.subject_of, task_ids, self._resolver.learn, metrics)
         self._task_states = TaskStates(catalogue, task_ids, self._withholds, self._is_judged)
         self._task_places = TaskPlaces(catalogue, self._upstreams, timeouts, sleep, now)
         self._task_relay = TaskRelay(
@@ -201,7 +198,6 @@ class Gateway:
             self._task_relay,
             self._task_subscriptions,
             self._bridge,
-            self._hooks,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
         self._hearers: Final = {
@@ -275,11 +271,11 @@ class Gateway:
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream. Never blocks."""
-        if event.upstream in self._judged:
-            formal = formal_event(event)
-            if formal is None:
+        for feature in self._features.values():
+            screened = feature.screen(event)
+            if screened is None:
                 return
-            event = formal
+            event = screened
         kind = type(event.change) if isinstance(event, UpstreamChanged) else type(event)
         for tell in self._hearers.get(kind, ()):
             tell(event)
@@ -375,14 +371,8 @@ class Gateway:
                 return feature
         raise LookupError(kind.name)
 
-    def _quiet(self, upstream: Upstream) -> Upstream:
-        """`upstream`, with what only calls may bring left out, if an enforcing hook judges its results."""
-        return JudgedUpstream(upstream) if upstream.name in self._judged else upstream
-
     def _wrap_upstreams(self) -> None:
         """Puts the stages of the server's side around each upstream, in the mapping that everyone uses."""
-        hooks = self._settings.access.hooks
-        self._judged = frozenset(name for name in self._supervised if is_judged(hooks, name))
         stages = [placed.stage for _, placed in reversed(self._upstream_stages(self._settings))]
         self._upstreams.clear()
         for name, upstream in self._supervised.items():
@@ -407,7 +397,7 @@ class Gateway:
 
     def _is_judged(self, task: Task) -> bool:
         """Whether a hook must judge what a task's server writes before the caller sees it."""
-        return self._hooks.withholds(task.link.upstream, task.tool)
+        return any(feature.judges(task.link.upstream, task.tool) for feature in self._features.values())
 
     async def _read_own(self, call: Call) -> Outcome:
         """The gateway's own resource: the full instructions of all servers that the caller sees."""
@@ -481,8 +471,6 @@ class Gateway:
                 else []
             ),
             ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
-            ("hooks", Placed(Place.CHECK, "asks hooks before the call", self._hooks.before)),
-            ("hooks", Placed(Place.JUDGE, "asks hooks about the outcome", self._hooks.after)),
         ]
         return sorted(stages, key=lambda stage: stage[1].place)
 
@@ -495,9 +483,6 @@ class Gateway:
             ),
             *((name, placed) for name, feature in self._features.items() for placed in feature.upstream_stages()),
         ]
-        if any(map(enforces_after, settings.access.hooks)):
-            about = "keeps back messages that no hook judges"
-            stages.append(("hooks", PlacedUpstream(Place.SEND, about, self._quiet)))
         return sorted(stages, key=lambda stage: stage[1].place)
 
     def _built(self, settings: Settings) -> Handler:

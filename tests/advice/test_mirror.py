@@ -116,7 +116,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "protocol/tasks",
     ),
     "gateway/test_explaining.py": ("settings/access/policy", "settings/endpoints"),
-    "gateway/test_hooks.py": ("settings/access/hooks",),
+    "features/hooks/test_hooks.py": ("settings/access/hooks",),
     "gateway/test_pinning.py": ("gateway/listings/vetted_lists", "features/pins/feature", "settings/access/pins"),
     "gateway/test_pipeline.py": ("call/calls", "call/errors", "call/identity"),
     "http/client/test_connection.py": ("http/client/response",),

@@ -29,8 +29,8 @@ from tests.fakes.upstream import (
     quiet,
     tool,
 )
+from tests.features.hooks.test_hooks import SECRET, Service, service, tasks
 from tests.gateway.tasks.test_relay import DECLARED, TOLD, core, create, described, extended, made
-from tests.gateway.test_hooks import SECRET, Service, service, tasks
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from mcproxy.protocol.json.repeated_members import SHORT
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Request, encode, parse_message, raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import complete, decoded, error, quiet, settings_of
-from tests.gateway.test_hooks import ALICE, gateway, rm, sent, service
+from tests.features.hooks.test_hooks import ALICE, gateway, rm, sent, service
 
 pytestmark = pytest.mark.anyio
 

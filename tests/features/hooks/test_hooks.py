@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.hooks`, through all of the gateway and in front of a real service on loopback."""
+"""Hooks, through all of the gateway and in front of a real service on loopback."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import LoginAwaited
 from mcproxy.features.approvals.feature import CallApprovals
+from mcproxy.features.hooks.feature import CallHooks
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind, row_of
@@ -388,9 +389,9 @@ async def test_what_hooks_said_is_in_the_audit(tmp_path: Path) -> None:
 
 async def test_without_a_hook_of_a_phase_there_is_no_stage() -> None:
     async with gateway() as h:
-        handler = h.gateway._hooks
-        assert handler.before(h.gateway.handler) == h.gateway.handler
-        assert handler.after(h.gateway.handler) == h.gateway.handler
+        assert "hooks" not in {row.feature for row in h.gateway.pipeline()}
+    async with service() as it, gateway({"url": it.url, "phase": "after"}) as h:
+        assert [row.place for row in h.gateway.pipeline() if row.feature == "hooks"] == ["JUDGE", "SEND"]
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
@@ -405,7 +406,7 @@ async def test_a_call_that_no_hook_selects_goes_straight_on(phase: str) -> None:
             return awaited
 
         handed_out = list[Awaitable[Outcome]]()
-        stage = h.gateway._hooks.before if phase == "before" else h.gateway._hooks.after
+        stage = h.gateway.feature(CallHooks).before if phase == "before" else h.gateway.feature(CallHooks).after
         for method, name in (("tools/call", "up__ls"), ("tools/list", "up__rm")):
             call = Call(row_of(method), {"name": raw(name)}, Caller(ALICE, LATEST), FakeClient())
             answer = stage(handler)(call)
@@ -435,7 +436,7 @@ async def test_many_reloads_leave_no_session_open_and_calls_under_way_get_their_
     async with service() as it, gateway({"url": it.url}, {"url": it.url, "phase": "after"}) as h:
         it.hold = anyio.Event()
         outcomes: list[Outcome] = []
-        kept = [h.gateway._hooks._hooks]
+        kept = [h.gateway.feature(CallHooks)._hooks]
 
         async def call() -> None:
             outcomes.append(await rm(h))
@@ -448,7 +449,7 @@ async def test_many_reloads_leave_no_session_open_and_calls_under_way_get_their_
                 changed = [hook.model_copy(update={"timeout": 60 + number}) for hook in h.settings.access.hooks]
                 access = h.settings.access.model_copy(update={"hooks": tuple(changed)})
                 h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
-                kept.append(h.gateway._hooks._hooks)
+                kept.append(h.gateway.feature(CallHooks)._hooks)
             assert it.connections() == 20
             it.hold.set()
         assert [type(outcome).__name__ for outcome in outcomes] == ["Complete"] * 20

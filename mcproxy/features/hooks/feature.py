@@ -9,7 +9,7 @@ policy allows; keeps nothing of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, assert_never
@@ -33,13 +33,22 @@ from mcproxy.call.calls import (
 )
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import Caller
+from mcproxy.call.upstreams import Upstream, UpstreamEvent
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.concurrency.retirement import Retirement
+from mcproxy.concurrency.retirement import Retirable
 from mcproxy.concurrency.turns import in_turns
-from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.judged_messages import JudgedClient, formal_state, questions
+from mcproxy.gateway.feature import Core, Feature, Place, Placed, PlacedUpstream
+from mcproxy.gateway.judged_messages import (
+    JudgedClient,
+    JudgedUpstream,
+    formal_event,
+    formal_state,
+    is_judged,
+    questions,
+)
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
-from mcproxy.gateway.resolving.task_ids import Task, TaskIds
+from mcproxy.gateway.resolving.task_ids import Task
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
 from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
 from mcproxy.protocol.jsonrpc import (
@@ -57,9 +66,8 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import URI_KINDS, Kind, Subject
 from mcproxy.protocol.tasks import TASK_ID
-from mcproxy.settings import Settings
 from mcproxy.settings.access.hooks import KINDS, HookSettings
-from mcproxy.telemetry.metrics import Metrics
+from mcproxy.settings.differences import enabled
 
 log = structlog.get_logger()
 
@@ -170,45 +178,51 @@ def _tool_of(task: Task) -> CallSubject:
     return CallSubject(task.link.upstream, Kind.TOOLS, task.tool)
 
 
-class CallHooks(Component):
-    """`before` and `after` are its stages.
+class CallHooks(Feature):
+    """Asks hooks before a call and about its outcome; keeps back what a server sends beside what they judge."""
 
-    `subject_of` finds what a call is about, as far as its caller may use it. `learn` fetches the list that an unknown
-    name may be in, and raises McpError.
-    """
+    name = "hooks"
 
-    goes_by = frozenset({"access"})
-
-    def __init__(
-        self,
-        settings: Settings,
-        subject_of: CallSubjects,
-        task_ids: TaskIds,
-        learn: Callable[[Call], Awaitable[None]],
-        metrics: Metrics,
-    ) -> None:
-        self._subject_of = subject_of
-        self._task_ids = task_ids
-        self._learn = learn
-        self._metrics = metrics
+    def __init__(self, core: Core) -> None:
+        self._settings = core.settings.access.hooks
+        self._subject_of = core.subject_of
+        self._task_ids = core.task_ids
+        self._learn = core.resolver.learn
+        self._metrics = core.metrics
         self._hooks: tuple[_Hook, ...] = ()
-        self._after = _Selection((), subject_of)
-        self._retirement = Retirement()
-        self._take(settings)
+        self._screened = frozenset(name for name in enabled(core.settings) if is_judged(self._settings, name))
+        """Upstreams from which an enforcing hook judges anything."""
+        self._use({})
 
-    def reconfigure(self, change: Reconfiguration) -> None:
-        self._take(change.settings)
+    def adopt(self, previous: CallHooks) -> None:
+        """A hook whose settings are equal keeps its connections."""
+        self._use({hook.settings: hook for hook in previous._hooks})
 
-    def _take(self, settings: Settings) -> None:
-        """Puts other hooks in force; a hook whose settings are equal keeps its connections."""
-        known = {hook.settings: hook for hook in self._hooks}
-        wanted = settings.access.hooks
-        self._hooks = tuple(known.get(each) or _Hook(each, SignedWebhook(each)) for each in wanted)
-        self._retirement.take(hook.webhook for each, hook in known.items() if each not in wanted)
+    def _use(self, open_hooks: Mapping[HookSettings, _Hook]) -> None:
+        self._hooks = tuple(open_hooks.get(each) or _Hook(each, SignedWebhook(each)) for each in self._settings)
         self._after = _Selection(self._of("after"), self._subject_of, self._task_ids.of)
 
-    async def run(self) -> None:
-        await self._retirement.run(lambda: [hook.webhook for hook in self._hooks])
+    def stages(self) -> Iterable[Placed]:
+        stages = []
+        if self._of("before"):
+            stages.append(Placed(Place.CHECK, "asks hooks before the call", self.before))
+        if self._after.hooks:
+            stages.append(Placed(Place.JUDGE, "asks hooks about the outcome", self.after))
+        return stages
+
+    def upstream_stages(self) -> Iterable[PlacedUpstream]:
+        if not self._screened:
+            return []
+        return [PlacedUpstream(Place.SEND, "keeps back messages that no hook judges", self._quiet)]
+
+    def _quiet(self, upstream: Upstream) -> Upstream:
+        return JudgedUpstream(upstream) if upstream.name in self._screened else upstream
+
+    def screen(self, event: UpstreamEvent) -> UpstreamEvent | None:
+        return formal_event(event) if event.upstream in self._screened else event
+
+    def resources(self) -> Iterable[Retirable]:
+        return [hook.webhook for hook in self._hooks]
 
     def before(self, handler: Handler) -> Handler:
         """Asks the hooks of the phase `before` about a call; they let it go on, change its arguments or refuse it."""
@@ -217,7 +231,7 @@ class CallHooks(Component):
         def asking_before(call: Call) -> Awaitable[Outcome]:
             return handler(call) if select.passes(call) else self._ask_before(handler, call, select)
 
-        return asking_before if select.hooks else handler
+        return asking_before
 
     def after(self, handler: Handler) -> Handler:
         """Asks the hooks of the phase `after` about a result; they let it pass, change or withhold it."""
@@ -226,11 +240,13 @@ class CallHooks(Component):
         def asking_after(call: Call) -> Awaitable[Outcome]:
             return handler(call) if select.passes(call) else self._ask_after(handler, call, select)
 
-        return asking_after if select.hooks else handler
+        return asking_after
 
-    def withholds(self, upstream: str, tool: str) -> bool:
-        """Whether a tool's results may be sent nowhere before a hook has judged them."""
+    def judges(self, upstream: str, tool: str) -> bool:
         return any(hook.settings.mode == "enforce" for hook in self._after.find(_TOOL_CALL, upstream, tool))
+
+    def withholds(self, caller: Caller, upstream: str, tool: str, result: Raw) -> bool:
+        return self.judges(upstream, tool)
 
     async def _ask_before(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
         selected = await self._select(select, call)

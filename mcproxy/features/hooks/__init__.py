@@ -1,0 +1,1 @@
+"""Hooks (`access.hooks`): services that are asked about calls and outcomes."""
