@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import re2
 
 from mcproxy.access.pins import NOUNS
+from mcproxy.protocol.json.bounds import parse_value
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved
 
@@ -152,7 +152,7 @@ def scan(
             found += _in_texts(upstream, "instructions", [("", manifest.instructions)])
         for kind, entries in manifest.lists.items():
             for entry in entries:
-                value = msgspec.json.decode(entry)
+                value = parse_value(entry)
                 members = value if isinstance(value, dict) else {}
                 what = f"{nouns[kind]} {str(members.get(kind.key, ''))!a}"
                 found += list(_in_texts(upstream, what, _texts(value, "")))[:MAX_FINDINGS]

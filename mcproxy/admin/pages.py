@@ -268,7 +268,7 @@ class Pages:
 
     def _items(self) -> list[CatalogueRow]:
         view = self.gateway.catalogue()
-        return [CatalogueRow(kind, shown, decode_object(shown.entry)) for kind in Kind for shown in view.lists[kind]]
+        return [CatalogueRow(kind, shown) for kind in Kind for shown in view.lists[kind]]
 
     def _grouped(self, found: Iterable[CatalogueRow]) -> list[CatalogueGroup]:
         """By upstream, in the order of the configuration; MAX_FOUND entries are shown."""

@@ -23,6 +23,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.json.bounds import TooMany, parse_value
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, json_of, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 
@@ -129,7 +130,10 @@ def _answers(form: Mapping[str, str]) -> dict[str, Raw]:
 def _result(outcome: Outcome, messages: tuple[str, ...]) -> TryResult:
     match outcome:
         case Complete(result=result, is_error=is_error):
-            value = json.loads(json_of(result))
+            try:
+                value = parse_value(json_of(result))
+            except TooMany as error:
+                return TryResult(is_error, f"the result is not shown: it {error}", messages)
             images = tuple(_taken_images(value))
             text = json.dumps(value, indent=2, ensure_ascii=False)[:MAX_SHOWN]
             return TryResult(is_error, text, messages, images)
@@ -150,7 +154,10 @@ def _questions(requests: Mapping[str, InputRequest]) -> tuple[Question, ...] | N
         schema = request.params.get("requestedSchema")
         if request.method != _ELICITATION or schema is None or len(found) == MAX_QUESTIONS:
             return None
-        shape = json.loads(bytes(schema))
+        try:
+            shape = parse_value(schema)
+        except TooMany:
+            return None
         found.append(Question(key, _text(request.params.get("message")), shape if isinstance(shape, dict) else {}))
     return tuple(found)
 

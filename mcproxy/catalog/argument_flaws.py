@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.catalog.search.signatures import first_words
+from mcproxy.protocol.json.bounds import Bounded
 from mcproxy.protocol.jsonrpc import Params
 
 MAX_FLAWS: Final = 10
@@ -28,7 +29,7 @@ class _InputSchema(msgspec.Struct):
     others: Any = msgspec.field(default=True, name="additionalProperties")
 
 
-_schema = msgspec.json.Decoder(_InputSchema)
+_schema = Bounded(_InputSchema)
 
 
 def flaws(schema: Raw, arguments: Params) -> list[str]:

@@ -18,7 +18,7 @@ from msgspec import Raw
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.json_schema import Unjudged, pointed_to, value_flaw
-from mcproxy.protocol.json.bounds import has_more
+from mcproxy.protocol.json.bounds import has_more, parse_value
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
 
@@ -92,7 +92,7 @@ class ArgumentRules(msgspec.Struct, frozen=True):
 def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple[Raw, ArgumentRules]:
     """The `inputSchema` for callers, and the rules for their arguments. Raises UnsupportedSchema."""
     try:
-        schema = msgspec.json.decode(tool[INPUT_SCHEMA])
+        schema = parse_value(tool[INPUT_SCHEMA])
     except (KeyError, msgspec.MsgspecError, RecursionError) as error:
         raise UnsupportedSchema("it has no inputSchema that can be read") from error
     whole = _resolved(schema)

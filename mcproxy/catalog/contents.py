@@ -13,9 +13,12 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import Params, may_hold
 from mcproxy.settings import Content
 
+MAX_PARTS: Final = 10_000
+"""Contents of one resource."""
 _ANYTHING: Final = ("*",)
 _CONTENTS: Final = "contents"
 _BLOB: Final = b'"blob"'
@@ -27,7 +30,7 @@ class _Part(msgspec.Struct):
     blob: str | None = None
 
 
-_parts = msgspec.json.Decoder(list[_Part])
+_part = msgspec.json.Decoder(_Part)
 
 
 def contents_fault(rules: Content, result: Params) -> str | None:
@@ -36,7 +39,9 @@ def contents_fault(rules: Content, result: Params) -> str | None:
     if contents is None or not _concerned(rules, contents):
         return None
     try:
-        parts = _parts.decode(contents)
+        parts = [_part.decode(part) for part in parse_array(contents, MAX_PARTS)]
+    except TooMany as error:
+        return f"contents of which the array {error}"
     except (msgspec.MsgspecError, RecursionError):
         return "contents that are not shaped as the specification says"
     return next((found for part in parts for found in _faults(rules, part)), None)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome, ResultFindings
 from mcproxy.call.clients import InputRequest
-from mcproxy.protocol.json.bounds import LONG, CountedText, TooMany, decode_counted, has_more, parse_array
+from mcproxy.protocol.json.bounds import LONG, Bounded, parse_array
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, may_hold, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
@@ -40,10 +40,11 @@ MAX_ITEMS: Final = 10_000
 class _TypedItem(msgspec.Struct):
     """An item of an array, as far as it says what it is."""
 
-    type: CountedText
+    type: str
 
 
-_objects = msgspec.json.Decoder(list[Params])
+_typed_item = msgspec.json.Decoder(_TypedItem)
+_objects = Bounded(list[Params], LONG)
 
 
 class Rewriter:
@@ -252,7 +253,7 @@ def _each(edit: Edit) -> Edit:
             return value
         try:
             items = parse_array(value, MAX_ITEMS)
-        except (TooMany, msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, RecursionError):
             return value
         changed = [edit(item) for item in items]
         return raw(changed) if any(map(is_not, changed, items)) else value
@@ -269,10 +270,10 @@ def _each_typed(edits: Edits) -> Edit:
 def _may_have_types(items: Raw, types: Container[str]) -> bool:
     """False where no item of an array is of one of these types."""
     try:
-        found = decode_counted(items, list[_TypedItem], MAX_ITEMS)
-    except (TooMany, msgspec.MsgspecError, RecursionError):
+        found = [_typed_item.decode(item).type for item in parse_array(items, MAX_ITEMS)]
+    except (msgspec.MsgspecError, RecursionError):
         return True
-    return any(item.type.text in types for item in found)
+    return any(type in types for type in found)
 
 
 def _members_of_each(edits: Edits) -> Edit:
@@ -280,12 +281,10 @@ def _members_of_each(edits: Edits) -> Edit:
     one_by_one = _each(_members(edits))
 
     def edit(value: Raw) -> Raw:
-        if len(value) > LONG and has_more(bytes(value), b",", MAX_ITEMS):
-            return one_by_one(value)  # which is bounded, and slower
         try:
             items = _objects.decode(value)
         except (msgspec.MsgspecError, RecursionError):
-            return one_by_one(value)
+            return one_by_one(value)  # which is bounded too, and slower
         changed = [_changed(edits, item) for item in items]
         return raw(changed) if any(map(is_not, changed, items)) else value
 

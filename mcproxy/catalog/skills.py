@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from mcproxy.catalog.rewriting import MAX_ITEMS
 from mcproxy.catalog.uri_matching import readings
+from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import DIRECTORY_READ
 
@@ -34,8 +35,7 @@ class _SkillFile(msgspec.Struct):
     uri: str
 
 
-_files = msgspec.json.Decoder(list[_SkillFile])
-_entries = msgspec.json.Decoder(list[Raw])
+_file = msgspec.json.Decoder(_SkillFile)
 
 
 def files_of(skill: Raw) -> tuple[str, ...]:
@@ -51,11 +51,11 @@ def files_of(skill: Raw) -> tuple[str, ...]:
             raise InvalidSkill("it has no uri")
         if parse_text(listed) == _DYNAMIC:
             return (own,)
-        found = _files.decode(listed)
+        found = [_file.decode(file) for file in parse_array(listed, MAX_ITEMS)]
+    except TooMany as error:
+        raise InvalidSkill(f"it has more than {MAX_ITEMS} files") from error
     except (InvalidMessage, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidSkill('its resources are neither a list of files nor "dynamic"') from error
-    if len(found) > MAX_ITEMS:
-        raise InvalidSkill(f"it has more than {MAX_ITEMS} files")
     return (own, *(file.uri for file in found if file.uri != own))
 
 
@@ -79,7 +79,7 @@ def is_readable(skill: Raw, may_read: MayRead) -> bool:
 def readable_children(result: Params, may_read: MayRead) -> Params:
     """A result of `resources/directory/read` without the entries that the caller may not read."""
     try:
-        children = _entries.decode(result.get(_FILES, b""))
+        children = parse_array(result.get(_FILES, b""), MAX_ITEMS)
     except (msgspec.MsgspecError, RecursionError):
         return {**result, _FILES: raw([])}
     kept = [child for child in children if _is_readable_child(child, may_read)]

@@ -11,8 +11,11 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Raw
 
 from mcproxy.catalog.uris import RESULT_SCHEME
+from mcproxy.protocol.json.bounds import parse_texts
+from mcproxy.protocol.tasks import MAX_LISTENED
 from mcproxy.sealing import label_of
 
 _SESSION_PARAMETER: Final = "session_id"
@@ -44,18 +47,19 @@ class Home:
 
 
 NOWHERE: Final = Home(HomeKind.NOTHING)
+_NO_TASKS: Final = Raw(b"[]")
 
 
 class _Params(msgspec.Struct):
     state: str | None = msgspec.field(default=None, name="requestState")
     task: str | None = msgspec.field(default=None, name="taskId")
-    tasks: list[str] = msgspec.field(default=[], name="taskIds")
+    tasks: Raw = msgspec.field(default=_NO_TASKS, name="taskIds")
     uri: str = ""
     notifications: _Listened | None = None
 
 
 class _Listened(msgspec.Struct):
-    tasks: list[str] = msgspec.field(default=[], name="taskIds")
+    tasks: Raw = msgspec.field(default=_NO_TASKS, name="taskIds")
 
 
 class _Body(msgspec.Struct):
@@ -109,8 +113,12 @@ def body_home(body: bytes) -> Home:
         label = label_of(params.state)
         # Without a label it is an upstream's own state, which every replica can relay.
         return Home(HomeKind.PARKED, params.state, label) if label else NOWHERE
-    listened = [] if params.notifications is None else params.notifications.tasks
-    for task in (params.task, *params.tasks, *listened):
+    try:
+        tasks = parse_texts(params.tasks, MAX_LISTENED)
+        listened = [] if params.notifications is None else parse_texts(params.notifications.tasks, MAX_LISTENED)
+    except msgspec.MsgspecError:
+        return NOWHERE
+    for task in (params.task, *tasks, *listened):
         if task is not None and label_of(task):
             return Home(HomeKind.TASK, task, label_of(task))
     scheme, _, token = params.uri.partition(":")

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from mcproxy.protocol.json.bounds import parse_value
 from mcproxy.protocol.jsonrpc import Params, raw
 
 _ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|.)")
@@ -88,8 +89,7 @@ def _seen(text: str) -> str:
 def masked(arguments: Params, names: Collection[str], mask: Callable[[str], str]) -> Params:
     """`arguments` with the values of the arguments called `names` masked."""
     return {
-        name: raw(_masked(msgspec.json.decode(value), mask)) if name in names else value
-        for name, value in arguments.items()
+        name: raw(_masked(parse_value(value), mask)) if name in names else value for name, value in arguments.items()
     }
 
 

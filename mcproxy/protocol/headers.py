@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from mcproxy.protocol.json.bounds import parse_value
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, ErrorObject, InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Method
 
@@ -118,7 +119,7 @@ def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
     if not may_be_annotated(bytes(input_schema)):
         return ()
     try:
-        schema = msgspec.json.decode(input_schema)
+        schema = parse_value(input_schema)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidAnnotation(f"the inputSchema is not readable: {error}") from error
     found = [_mirrored(position, path) for position, path in _positions(schema) if ANNOTATION in position]
@@ -131,7 +132,7 @@ def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
 def unannotated(input_schema: Raw) -> Raw:
     """The schema without its annotations; the very same if it cannot be read."""
     try:
-        schema = msgspec.json.decode(input_schema)
+        schema = parse_value(input_schema)
     except (msgspec.MsgspecError, RecursionError):
         return input_schema
     for position, _ in list(_positions(schema)):

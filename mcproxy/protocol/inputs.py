@@ -7,12 +7,13 @@ extension.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
+from mcproxy.protocol.json.bounds import Bounded
 from mcproxy.protocol.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -59,10 +60,10 @@ class _Roots(msgspec.Struct):
     roots: list[dict[str, Raw]]
 
 
-_answers: Final[Mapping[str, msgspec.json.Decoder[object]]] = {
-    "elicitation/create": msgspec.json.Decoder(_Elicited),
-    "sampling/createMessage": msgspec.json.Decoder(_Sampled),
-    "roots/list": msgspec.json.Decoder(_Roots),
+_answers: Final[Mapping[str, Bounded[Any]]] = {
+    "elicitation/create": Bounded(_Elicited),
+    "sampling/createMessage": Bounded(_Sampled),
+    "roots/list": Bounded(_Roots),
 }
 
 

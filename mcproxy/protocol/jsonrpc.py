@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from mcproxy.protocol.json.bounds import LONG, CountedText, TooMany, decode_counted, parse_array, uncounted
+from mcproxy.protocol.json.bounds import LONG, CountedText, TooMany, decode_counted, parse_array, parse_value, uncounted
 from mcproxy.protocol.json.malformed import fault, is_json, legible_id, reads_as_call, reason_of
 
 RequestId = int | str
@@ -199,6 +199,8 @@ def parse_message(data: bytes | Raw) -> Message:
             return Request(id, method, plain.params or {})
     elif plain.result is not UNSET and plain.error is UNSET and id is not UNSET and id is not None:
         return Response(id, plain.result)
+    elif plain.error is not UNSET and plain.result is UNSET:
+        return ErrorResponse(None if id is UNSET else id, _error_object(plain.error))
     return _read_closely(data)
 
 
@@ -307,7 +309,7 @@ def object_or_empty(data: bytes | Raw) -> Params:
 
 def decode_object(data: bytes | Raw) -> dict[str, Any]:
     """A JSON object with all that is in it; empty where `data` is other JSON. Raises MsgspecError where it is none."""
-    found: object = msgspec.json.decode(data)
+    found: object = parse_value(data)
     return found if isinstance(found, dict) else {}
 
 
@@ -462,6 +464,10 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
     except (msgspec.MsgspecError, RecursionError) as reason:
         sentence = f"malformed error: {reason_of(reason)}"
         raise InvalidMessage(INVALID_REQUEST, sentence, id, _ANSWER) from reason
+    return _error_object(error)
+
+
+def _error_object(error: _Error) -> ErrorObject:
     return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
 
 

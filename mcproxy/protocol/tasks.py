@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
+from mcproxy.protocol.json.bounds import parse_texts
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INVALID_PARAMS,
@@ -54,10 +55,10 @@ UNDECLARED: Final = "the client did not declare the extension of tasks"
 LISTEN_TASKS: Final = "taskIds"
 """The member of a `subscriptions/listen` filter that names tasks."""
 _FILTER: Final = "notifications"
+MAX_LISTENED: Final = 10_000
+"""Tasks that a filter names."""
 _CANCELLED: Final = frozenset({"cancelled"})
 _ENDED: Final = _CANCELLED | {"completed", "failed"}
-
-_ids = msgspec.json.Decoder(list[str])
 
 
 class Dialect(Enum):
@@ -210,11 +211,11 @@ def listening_for(ids: Iterable[str]) -> Params:
     return {_FILTER: raw({LISTEN_TASKS: list(ids)})}
 
 
-def listened(params: Params) -> tuple[str, ...]:
-    """The tasks that such a filter names, each once. Raises InvalidMessage."""
+def listened(params: Params, most: int = MAX_LISTENED) -> tuple[str, ...]:
+    """The tasks that such a filter names, at most so many, each once. Raises InvalidMessage."""
     members = nonnull(parse_object(params.get(_FILTER, EMPTY_OBJECT)))
     try:
-        return tuple(dict.fromkeys(_ids.decode(members[LISTEN_TASKS]))) if LISTEN_TASKS in members else ()
+        return tuple(dict.fromkeys(parse_texts(members[LISTEN_TASKS], most))) if LISTEN_TASKS in members else ()
     except msgspec.MsgspecError as error:
         raise InvalidMessage(INVALID_PARAMS, f"{LISTEN_TASKS} must be a list of ids: {error}") from error
 

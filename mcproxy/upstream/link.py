@@ -20,6 +20,7 @@ from mcproxy.call.identity import LinkOwner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.concurrency.exception_groups import first_of
 from mcproxy.pending_requests import PeerGone, RequestTimeout, Send
+from mcproxy.protocol.json.bounds import parse_texts
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -32,8 +33,8 @@ from mcproxy.upstream.context import LinkContext
 
 BOM: Final = b"\xef\xbb\xbf"
 """A byte order mark, which some servers put before JSON. RFC 8259, section 8.1: a parser may ignore it."""
-
-_versions = msgspec.json.Decoder(list[str])
+MAX_VERSIONS: Final = 1000
+"""Versions that a server says it supports."""
 
 
 class Unreachable(Exception):
@@ -126,7 +127,7 @@ def supported_versions(error: ErrorObject) -> Sequence[str] | None:
     if error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return None
     try:
-        return _versions.decode(parse_object(error.data or EMPTY_OBJECT)["supported"])
+        return parse_texts(parse_object(error.data or EMPTY_OBJECT)["supported"], MAX_VERSIONS)
     except (InvalidMessage, KeyError, msgspec.MsgspecError):
         return None
 

@@ -180,14 +180,15 @@ class Gateway:
     @asynccontextmanager
     async def serving(self, upstreams: Json) -> AsyncIterator[None]:
         """Puts upstreams behind a gateway that has none, and takes them away again: nothing is left of their lists."""
-        await self._reload(configuration(upstreams, watch=False))
+        await self.reload(configuration(upstreams, watch=False))
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await self._reload(configuration({}, watch=False))
+                await self.reload(configuration({}, watch=False))
 
-    async def _reload(self, settings: Json) -> None:
+    async def reload(self, settings: Json) -> None:
+        """Reloads with other settings; returns once every upstream is connected and its lists are known."""
         since = len(self.log.entries)
         write(self.folder, settings)
         self.process.send_signal(signal.SIGHUP)

@@ -17,6 +17,7 @@ from msgspec import Raw
 from mcproxy.catalog.naming import GATEWAY, RefusedEntry
 from mcproxy.catalog.search.own_tools import SCHEMAS, own_tools
 from mcproxy.catalog.views.view import Shown, View
+from mcproxy.protocol.json.bounds import Bounded
 from mcproxy.protocol.jsonrpc import may_hold, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
@@ -28,7 +29,7 @@ class _MetaOfTool(msgspec.Struct):
     meta: Any = msgspec.field(default=None, name="_meta")
 
 
-_tool = msgspec.json.Decoder(_MetaOfTool)
+_tool = Bounded(_MetaOfTool)
 
 
 def searchable(view: View, version: str) -> View:

@@ -15,6 +15,8 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Raw
 
+from mcproxy.protocol.json.bounds import Bounded
+
 MAX_SUMMARY: Final = 160
 """Characters of a tool's description."""
 MAX_PARAMETERS: Final = 12
@@ -55,8 +57,8 @@ class _ReadableTool(msgspec.Struct):
     schema: Raw = msgspec.field(default=Raw(b"{}"), name="inputSchema")
 
 
-_tool = msgspec.json.Decoder(_ReadableTool)
-_schema = msgspec.json.Decoder(_Schema)
+_tool = Bounded(_ReadableTool)
+_schema = Bounded(_Schema)
 
 
 class ToolSummary(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec import inspect as shapes
 
+from mcproxy.protocol.json.bounds import Bounded
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
 from mcproxy.protocol.methods import Kind
 
@@ -32,7 +33,7 @@ _AS_OBJECTS: Final = {b"true": raw({}), b"false": raw({"not": {}})}
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
-_items = msgspec.json.Decoder(list[Raw])
+_items = Bounded(list[Raw])
 
 OptionalText = str | UnsetType
 OptionalBoolean = bool | UnsetType
@@ -185,7 +186,7 @@ class EntryRule:
     """The shape of the entries of one list."""
 
     def __init__(self, shape: type[EntryShape]) -> None:
-        self._decoder: msgspec.json.Decoder[EntryShape] = msgspec.json.Decoder(shape)
+        self._decoder = Bounded(shape)
         self._of = shape
 
     @cached_property

@@ -18,6 +18,7 @@ from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.catalog.skills import InvalidSkill, files_of
 from mcproxy.catalog.views.derived import deriving
 from mcproxy.concurrency.turns import Steps, at_once
+from mcproxy.protocol.json.bounds import MAX_VALUES, has_more_values, parse_value
 from mcproxy.protocol.json.nesting import nests_deeper
 from mcproxy.protocol.json.repeated_members import repeats_member
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, parse_text
@@ -25,6 +26,10 @@ from mcproxy.protocol.methods import Kind
 
 MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is parsed repeatedly, at any depth of the stack."""
+
+
+MAX_ENTRY: Final = 4 * 1024 * 1024
+"""Bytes of an entry: each is read many times, and nobody has a turn meanwhile."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -75,6 +80,8 @@ def reading(upstream: str, kind: Kind, items: Iterable[Raw], earlier: Listing = 
     known = {entry.key: entry for entry in earlier.entries}
 
     def read(item: Raw) -> Entry | RefusedEntry:
+        if len(item) > MAX_ENTRY:
+            return RefusedEntry(upstream, kind, "", f"an entry is larger than {MAX_ENTRY} bytes")
         key = entry_key(kind, item) or ""
         before = known.get(key)
         if before is not None and before.data == item:
@@ -109,12 +116,14 @@ def _are_equal(one: Raw, other: Raw) -> bool:
 
 
 def _sorted(data: Raw) -> bytes:
-    return msgspec.json.encode(msgspec.json.decode(data), order="deterministic")
+    return msgspec.json.encode(parse_value(data), order="deterministic")
 
 
 def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
     if not key:
         return f"an entry has no {kind.key}"
+    if has_more_values(item, MAX_VALUES):
+        return f"it has more than {MAX_VALUES} values"
     if nests_deeper(item, MAX_DEPTH):
         return f"it nests deeper than {MAX_DEPTH} levels"
     if repeats_member(item):

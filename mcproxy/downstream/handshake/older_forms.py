@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.eras import V2025_11_25
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import MAX_VALUES, Bounded, TooMany, check_values, parse_array
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, object_or_empty, parse_text, raw
 
 MAX_MESSAGES: Final = 10_000
@@ -31,7 +31,7 @@ class _Choice(msgspec.Struct):
     title: str
 
 
-_choices = msgspec.json.Decoder(list[_Choice])
+_choices = Bounded(list[_Choice])
 
 
 def in_older_form(version: str, question: Params) -> Params:
@@ -46,6 +46,7 @@ def in_older_form(version: str, question: Params) -> Params:
 def _with_single_blocks(question: Params) -> Params:
     """Returns a question of sampling in which each message has one block of content, as those revisions have it."""
     try:
+        check_values(question[_MESSAGES], MAX_VALUES)
         messages = parse_array(question[_MESSAGES], MAX_MESSAGES)
     except _UNREADABLE:
         return question

@@ -29,7 +29,7 @@ from mcproxy.downstream.stateless.conversation import Admitted, answer, not_aske
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import TooMany, parse_array, parse_texts
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -58,7 +58,6 @@ MAX_CLIENT_BYTES: Final = 16 * 1024
 """Of what a client says of itself in the request of a stream."""
 
 _flag = msgspec.json.Decoder(bool)
-_uris = msgspec.json.Decoder(list[str])
 
 
 class ListenState(Enum):
@@ -152,8 +151,8 @@ def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
         _check_entries(members, LISTEN_URIS, most_uris, "max_subscriptions_per_session")
         _check_entries(members, LISTEN_TASKS, most_tasks, "max_tasks_per_session")
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
-        uris = tuple(dict.fromkeys(_uris.decode(members[LISTEN_URIS]))) if LISTEN_URIS in members else ()
-        tasks = listened(params)
+        uris = tuple(dict.fromkeys(parse_texts(members.get(LISTEN_URIS, b"[]"), 2 * most_uris)))
+        tasks = listened(params, 2 * most_tasks)
     except (InvalidMessage, msgspec.MsgspecError) as error:
         sentence = f'"notifications" must be an object of booleans, and {LISTEN_URIS} in it a list of URIs: {error}'
         raise McpError(INVALID_PARAMS, sentence) from error

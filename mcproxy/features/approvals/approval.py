@@ -20,7 +20,16 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Party, Reason
 from mcproxy.gateway.legible import legible
 from mcproxy.gateway.resolving.targets import OUTDATED
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, Params, first_level, raw
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INVALID_REQUEST,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    first_level,
+    parse_object,
+    raw,
+)
 from mcproxy.settings.access.policy import Approver
 
 MAX_ASKED: Final = 4000
@@ -126,7 +135,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
 class _Form(msgspec.Struct):
     action: str
-    content: dict[str, Raw] = {}
+    content: Raw = EMPTY_OBJECT
 
 
 _forms = msgspec.json.Decoder(_Form)
@@ -216,10 +225,11 @@ def event_of(answer: Raw) -> ApprovalEvent:
     """The event for a caller's answer to the form: only an accepted form with a plain `true` approves."""
     try:
         form = _forms.decode(answer)
-    except msgspec.MsgspecError:
+        content = parse_object(form.content)
+    except (msgspec.MsgspecError, InvalidMessage):
         return ApprovalEvent.GIVEN_UP
     if form.action == "accept":
-        approved = bytes(form.content.get(APPROVE, b"")) == b"true"
+        approved = bytes(content.get(APPROVE, b"")) == b"true"
         return ApprovalEvent.APPROVED if approved else ApprovalEvent.DENIED
     return ApprovalEvent.DENIED if form.action == "decline" else ApprovalEvent.GIVEN_UP
 

@@ -19,6 +19,7 @@ from mcproxy.catalog.arguments import subschemas
 from mcproxy.catalog.instructions import shares
 from mcproxy.catalog.json_schema import pointed_to
 from mcproxy.concurrency.turns import Steps
+from mcproxy.protocol.json.bounds import parse_value
 from mcproxy.protocol.jsonrpc import InvalidMessage, may_hold, parse_object, raw
 
 MAX_ITEMS: Final = 100_000
@@ -104,7 +105,7 @@ def shortened_arrays(value: Raw, schema: Raw | None, room: int) -> Steps[Raw | N
     if len(value) <= room:
         return value
     try:
-        root: JsonSchema = True if schema is None else msgspec.json.decode(schema)
+        root: JsonSchema = True if schema is None else parse_value(schema)
     except (msgspec.MsgspecError, RecursionError):
         return None
     if schema is not None and may_hold(schema, b'"$id"') and _has_inner_id(root):

@@ -24,6 +24,7 @@ from mcproxy.features.search.found_lines import fitting
 from mcproxy.features.search.indexes import SearchableView, SearchIndexes
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.protocol.json.bounds import parse_texts
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     METHOD_NOT_FOUND,
@@ -48,8 +49,6 @@ RECENT: Final = 1.0
 """Seconds in which the lists behind an unchanged view are not checked for freshness again."""
 
 _SCHEMAS: Final = {name: raw(schema) for name, schema in SCHEMAS.items()}
-
-_names = msgspec.json.Decoder(list[str])
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,7 +143,7 @@ class ToolSearch:
 
     async def _describe(self, call: Call, arguments: Params) -> Outcome:
         try:
-            names = _names.decode(arguments["names"])
+            names = parse_texts(arguments["names"], MAX_DESCRIBED)
         except (msgspec.MsgspecError, RecursionError):
             names = []
         if not 0 < len(names) <= MAX_DESCRIBED:

@@ -14,6 +14,7 @@ import msgspec
 
 from mcproxy import __version__
 from mcproxy.access.outgoing.http_session import HttpSession
+from mcproxy.protocol.json.bounds import check_values
 from mcproxy.settings.embeddings import EmbeddingSettings
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _BYTES_OF_NUMBER: Final = 32
 """The most bytes of one number in an answer, with the punctuation around it."""
 _BYTES_BESIDE: Final = 64 * 1024
 """The most bytes of an answer beside its numbers."""
+_VALUES_OF_VECTOR: Final = 8
+"""Values of a vector beside its numbers."""
+_VALUES_BESIDE: Final = 1000
 
 
 class EmbeddingFailed(Exception):
@@ -89,6 +93,7 @@ class EmbeddingService:
 
     def _read(self, answer: bytes, texts: int) -> Matrix:
         try:
+            check_values(answer, texts * (self.settings.max_dimensions + _VALUES_OF_VECTOR) + _VALUES_BESIDE)
             data = _answer.decode(answer).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EmbeddingFailed("its answer is no list of vectors") from error

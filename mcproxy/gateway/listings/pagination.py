@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import anyio
 import msgspec
 from msgspec import Raw
 
 from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome
 from mcproxy.call.errors import Party
 from mcproxy.protocol.caching import UNSAID, Hints, least, read_hints
+from mcproxy.protocol.json.bounds import TooMany, first_items, parse_array
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -36,9 +38,6 @@ class Paged(Protocol):
         """The method that fetches a page."""
 
 
-_items = msgspec.json.Decoder(list[Raw])
-
-
 class PageLimits(msgspec.Struct, frozen=True):
     """The most that is fetched of one list."""
 
@@ -61,6 +60,8 @@ class _Page(msgspec.Struct, frozen=True):
     items: list[Raw]
     cursor: str | None
     hints: Hints
+    excess: str | None
+    """Why some of its items were not read, if so."""
 
 
 class _Malformed(Exception):
@@ -79,12 +80,14 @@ async def fetch_pages(send: FetchPage, kind: Paged, bounds: PageLimits) -> Fetch
         if _offers_none(outcome, first=not cursors):
             return FetchedPages([])
         try:
-            page = _read(outcome, kind)
+            page = await _read(outcome, kind, bounds.entries)
         except _Malformed as malformed:
             return outcome if isinstance(outcome, Failed) else _failed(f"{kind.list_method}: {malformed}")
         items += page.items
         hints.append(page.hints)
         size += sum(len(memoryview(item)) for item in page.items)
+        if page.excess is not None:
+            return FetchedPages(items[: bounds.entries], page.excess)
         if len(items) > bounds.entries or size > bounds.bytes:
             excess = f"it has more than {bounds.entries} entries or {bounds.bytes} bytes"
             return FetchedPages(items[: bounds.entries], excess)
@@ -106,23 +109,29 @@ def _offers_none(outcome: Outcome, *, first: bool) -> bool:
     return first and isinstance(outcome, Failed) and outcome.error.code == METHOD_NOT_FOUND
 
 
-def _read(outcome: Outcome, kind: Paged) -> _Page:
+async def _read(outcome: Outcome, kind: Paged, most: int) -> _Page:
     match outcome:
         case Complete(result=result):
-            return _read_page(result, kind)
+            return await _read_page(result, kind, most)
         case InputRequired():
             raise _Malformed("a list may not ask for input")
         case Failed(error=error):
             raise _Malformed(error.message)
 
 
-def _read_page(result: Params, kind: Paged) -> _Page:
+async def _read_page(result: Params, kind: Paged, most: int) -> _Page:
+    excess = None
     try:
-        items = _items.decode(result[kind.member])
+        try:
+            items = parse_array(result[kind.member], most)
+        except TooMany as error:
+            # What says so, and what reads the first, are each a pass over a message that is as large as they come.
+            await anyio.lowlevel.checkpoint()
+            items, excess = first_items(result[kind.member]), f"a page of it {error}"
     except (KeyError, msgspec.MsgspecError, RecursionError) as error:
         raise _Malformed(f"the result holds no list {kind.member!r}") from error
     cursor = result.get("nextCursor", Raw(b"null"))
-    return _Page(items, parse_text(cursor), read_hints(result))
+    return _Page(items, parse_text(cursor), read_hints(result), excess)
 
 
 def _failed(sentence: str) -> Failed:

@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Upstream
+from mcproxy.catalog.views.derived import deriving
+from mcproxy.concurrency.turns import Steps, in_turns
 from mcproxy.gateway.listings.internal_calls import GATEWAY_ITSELF
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.lists import cursor_of
@@ -73,7 +75,7 @@ class TaskLists:
         found: dict[LinkKey, list[_Listed]] = {}
 
         async def fetch(link: LinkKey) -> None:
-            found[link] = self._of_caller(link, call, await self._fetched(link, call))
+            found[link] = await in_turns(self._of_caller(link, call, await self._fetched(link, call)))
 
         async with anyio.create_task_group() as tasks:
             for link in links:
@@ -94,14 +96,16 @@ class TaskLists:
             return [] if isinstance(fetched, Failed) else fetched.items
         return []
 
-    def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> list[_Listed]:
-        listed = [object_or_empty(data) for data in tasks]
-        found = [(self._registry.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
-        return [
-            _Listed(self._ids.seal(task, call.caller), self._states.told(task, call.caller, data))
-            for task, data in found
-            if task is not None and self._ids.reaches(call.caller, task)
-        ]
+    def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> Steps[list[_Listed]]:
+        def read(task: Raw) -> _Listed | None:
+            state = object_or_empty(task)
+            known = self._registry.find(call.caller, call.listener, Task(link, _id(state)))
+            if known is None or not self._ids.reaches(call.caller, known):
+                return None
+            return _Listed(self._ids.seal(known, call.caller), self._states.told(known, call.caller, state))
+
+        found = yield from deriving(tasks, read, size=len)
+        return [listed for listed in found.results if listed is not None]
 
     def _page(self, call: Call, listed: list[_Listed]) -> Params:
         """One page. Its cursor is the last id of the previous page: ids are sealed for this caller alone."""

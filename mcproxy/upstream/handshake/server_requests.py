@@ -71,10 +71,13 @@ def with_single_block(version: str | None, answer: Params) -> Params:
 
 def _joined(blocks: list[Raw]) -> Raw | None:
     """Several blocks of text as one; None where there are none, or others among them."""
-    read = [object_or_empty(block) for block in blocks]
-    texts = [parse_text(each.get(_TEXT, b"")) for each in read if parse_text(each.get("type", b"")) == _TEXT]
-    lines = [text for text in texts if text is not None]
+    lines = [text for text in map(_text_of, blocks) if text is not None]
     return raw({"type": _TEXT, _TEXT: "\n".join(lines)}) if lines and len(lines) == len(blocks) else None
+
+
+def _text_of(block: Raw) -> str | None:
+    members = object_or_empty(block)
+    return parse_text(members.get(_TEXT, b"")) if parse_text(members.get("type", b"")) == _TEXT else None
 
 
 class ReplyNow(msgspec.Struct, frozen=True):

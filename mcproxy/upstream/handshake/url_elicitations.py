@@ -6,19 +6,34 @@ Sends nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+from msgspec import Raw
 
 from mcproxy.call.clients import Listener
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, ErrorObject, Params, parse_text
+from mcproxy.protocol.json.bounds import Bounded, parse_array
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    URL_ELICITATION_REQUIRED,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    parse_object,
+    parse_text,
+)
+
+MAX_DATA: Final = 4 * 1024 * 1024
+"""Bytes of the data of an error that is read."""
 
 
 class _Required(msgspec.Struct):
     """The `data` of URLElicitationRequiredError; only the ids are read here."""
 
-    elicitations: list[Params]
+    elicitations: Raw
 
 
-_required = msgspec.json.Decoder(_Required)
+_required = Bounded(_Required)
 
 
 class UrlElicitations:
@@ -40,11 +55,12 @@ class UrlElicitations:
 
     def note_required(self, error: ErrorObject, listener: Listener | None) -> None:
         """Notes the elicitations that a URLElicitationRequiredError demands."""
-        if error.code != URL_ELICITATION_REQUIRED:
+        if error.code != URL_ELICITATION_REQUIRED or len(error.data or b"") > MAX_DATA:
             return
         try:
-            questions = _required.decode(error.data or EMPTY_OBJECT).elicitations
-        except msgspec.MsgspecError:
+            listed = _required.decode(error.data or EMPTY_OBJECT).elicitations
+            questions = [parse_object(question) for question in parse_array(listed, self._most)]
+        except (msgspec.MsgspecError, InvalidMessage, RecursionError):
             return
         for question in questions:
             self.note(question, listener)

@@ -9,15 +9,13 @@ import msgspec
 
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.capabilities import tells_changes
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import parse_texts
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, nonnull, parse_object, raw
 from mcproxy.protocol.methods import LISTEN_FLAGS, LISTEN_URIS, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, listened
 
 SPARE: Final = 1000
 """Names that an acknowledgement may have beyond twice the requested ones; one with more is not read."""
-
-_uris = msgspec.json.Decoder(list[str])
 
 
 class FilterEntry(NamedTuple):
@@ -71,11 +69,10 @@ class ListenFilter(msgspec.Struct, frozen=True):
         """
         try:
             members = nonnull(parse_object(params.get("notifications", EMPTY_OBJECT)))
-            for name, asked in ((LISTEN_URIS, self.uris), (LISTEN_TASKS, self.tasks)):
-                parse_array(members.get(name, b"[]"), 2 * len(asked) + SPARE)
-            named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
-            tasks = self.tasks.intersection(listened(params))
-        except (InvalidMessage, msgspec.MsgspecError, RecursionError, TooMany):
+            uris = parse_texts(members.get(LISTEN_URIS, b"[]"), 2 * len(self.uris) + SPARE)
+            named = set(map(canonical, uris))
+            tasks = self.tasks.intersection(listened(params, 2 * len(self.tasks) + SPARE))
+        except (InvalidMessage, msgspec.MsgspecError, RecursionError):
             return ListenFilter()
         flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
         return ListenFilter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)

@@ -5,6 +5,7 @@ Reads the annotations in tool lists that pass through, and drops tools with inva
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Final
 
 import msgspec
@@ -13,7 +14,8 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
-from mcproxy.concurrency.turns import in_turns
+from mcproxy.catalog.views.derived import deriving
+from mcproxy.concurrency.turns import Steps, in_turns
 from mcproxy.protocol.headers import (
     InvalidAnnotation,
     MirroredParameter,
@@ -21,6 +23,7 @@ from mcproxy.protocol.headers import (
     mirrored_parameters,
     parameter_headers,
 )
+from mcproxy.protocol.json.bounds import TooMany, first_items, parse_array
 from mcproxy.protocol.json.repeated_members import find_repeated, is_distinct
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -37,8 +40,9 @@ log = structlog.get_logger()
 
 MAX_TOOLS: Final = 10_000
 """Annotated tools that are remembered; beyond that, the first listed are forgotten, and fetched again when needed."""
-
-_tools = msgspec.json.Decoder(list[Raw])
+MAX_LISTED: Final = 100_000
+"""Tools of a page."""
+_NONE: Final = Raw(b"[]")
 
 
 class ParameterHeaders:
@@ -67,13 +71,23 @@ class ParameterHeaders:
             return ()
         return self.tools.get(parse_text(params.get(row.subject_key, b"")) or "", ())
 
-    def note(self, page: Params) -> Params:
-        """A page of tools without those whose annotations are invalid, which clients MUST exclude."""
-        if not (self.tools or may_be_annotated(bytes(page.get(Kind.TOOLS.member, b"")))):
+    def note(self, page: Params) -> Steps[Params]:
+        """A page of tools without those whose annotations are invalid, which clients MUST exclude.
+
+        Of a page with more than MAX_LISTED tools only the first are looked at, and left in it.
+        """
+        listed = page.get(Kind.TOOLS.member, _NONE)
+        if not (self.tools or may_be_annotated(bytes(listed))):
             return page
-        tools = _members(page)
-        usable = [tool for tool in tools if self._is_usable(tool)]
-        return page if len(usable) == len(tools) else {**page, Kind.TOOLS.member: raw(usable)}
+        try:
+            tools, is_cut = parse_array(listed, MAX_LISTED), False
+        except TooMany:
+            tools, is_cut = first_items(listed), True
+        except (msgspec.MsgspecError, RecursionError):
+            return page
+        are_usable = yield from deriving(tools, self._is_usable, size=len)
+        usable = list(compress(tools, are_usable.results))
+        return page if len(usable) == len(tools) and not is_cut else {**page, Kind.TOOLS.member: raw(usable)}
 
     def _is_usable(self, tool: Raw) -> bool:
         try:
@@ -101,10 +115,3 @@ def next_page(page: Params) -> Params | None:
     """The params that request the page after `page`; None if it is the last."""
     cursor = parse_text(page.get("nextCursor", b""))
     return None if cursor is None else {"cursor": raw(cursor)}
-
-
-def _members(page: Params) -> list[Raw]:
-    try:
-        return _tools.decode(page.get(Kind.TOOLS.member, Raw(b"[]")))
-    except (msgspec.MsgspecError, RecursionError):
-        return []

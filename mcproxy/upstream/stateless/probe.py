@@ -16,6 +16,7 @@ from mcproxy import __version__
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.protocol.envelope import Envelope, wrap
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, META_SERVER_INFO, Era
+from mcproxy.protocol.json.bounds import parse_texts
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     HEADER_MISMATCH,
@@ -34,7 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import DISCOVER
-from mcproxy.upstream.link import Unreachable, supported_versions
+from mcproxy.upstream.link import MAX_VERSIONS, Unreachable, supported_versions
 
 OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __version__}))
 """The envelope of the gateway's own requests: it declares no capability, since no client is behind them."""
@@ -56,7 +57,8 @@ _HANDSHAKE_WANTED: Final = re.compile(
 )
 """What they say then. A tool may speak of sessions too, of a browser or a bank."""
 
-_versions = msgspec.json.Decoder(list[str])
+_SHOWN: Final = 20
+"""Versions that are named, and characters of each."""
 
 
 class Older(Exception):
@@ -76,7 +78,7 @@ def identity(answer: Response | ErrorResponse) -> ServerIdentity:
     if isinstance(answer, ErrorResponse):
         raise _judged(answer.error)
     try:
-        supported = _versions.decode(answer.result["supportedVersions"])
+        supported = parse_texts(answer.result["supportedVersions"], MAX_VERSIONS)
     except (KeyError, msgspec.MsgspecError) as error:
         # versioning, matrix: a server of old may "even process an era-ambiguous method under legacy semantics".
         raise Older(f"{DISCOVER} was answered with something other than a DiscoverResult") from error
@@ -116,7 +118,7 @@ def _judged(error: ErrorObject) -> Older | Unreachable:
 
 
 def _mismatched(supported: Sequence[str]) -> Older | Unreachable:
-    listed = f"it supports protocol versions {', '.join(supported) or 'none'}"
+    listed = f"it supports protocol versions {', '.join(version[:_SHOWN] for version in supported[:_SHOWN]) or 'none'}"
     if any(version in HANDSHAKE_VERSIONS for version in supported):
         return Older(listed)
     return Unreachable(f"{listed}; known are {', '.join((*HANDSHAKE_VERSIONS, LATEST))}")

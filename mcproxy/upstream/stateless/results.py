@@ -9,14 +9,15 @@ from collections.abc import Collection
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy.call.calls import Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import without_hop_meta
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
-from mcproxy.protocol.jsonrpc import Params, is_null, parse_text, raw
+from mcproxy.protocol.json.bounds import MAX_VALUES, check_values
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, is_null, parse_object, parse_text, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
 from mcproxy.protocol.tasks import EXTENSION, TASK
 
@@ -30,17 +31,12 @@ class Malformed(Exception):
 
 class _InputRequestBody(msgspec.Struct):
     method: str
-    params: Params | UnsetType = UNSET
-
-
-class _InputRequired(msgspec.Struct):
-    inputRequests: dict[str, _InputRequestBody] | UnsetType = UNSET  # noqa: N815  # as on the wire
-    requestState: str | UnsetType = UNSET  # noqa: N815  # as on the wire
+    params: Raw | UnsetType = UNSET
 
 
 _COMPLETE: Final = raw(COMPLETE)
 _ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
-_input_required = msgspec.json.Decoder(_InputRequired)
+_question = msgspec.json.Decoder(_InputRequestBody)
 
 
 def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, asks_more: bool = False) -> Outcome:
@@ -70,19 +66,23 @@ def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
     if not row.may_ask:
         raise Malformed(f"it asks for input, which is not allowed for {row.name}")
     result = {key: value for key, value in result.items() if key not in _ASKING or not is_null(value)}
+    state = parse_text(result[REQUEST_STATE]) if REQUEST_STATE in result else None
+    if state is None and REQUEST_STATE in result:
+        raise Malformed(f"it asks for input in a malformed way: its {REQUEST_STATE} is not a string")
     try:
-        asked = _input_required.decode(raw({key: result[key] for key in _ASKING if key in result}))
-    except (msgspec.MsgspecError, RecursionError) as error:
+        asked = result.get(INPUT_REQUESTS, EMPTY_OBJECT)
+        check_values(asked, MAX_VALUES)
+        listed = parse_object(asked)
+        questions = {key: _question.decode(question) for key, question in listed.items()}
+        requests = {key: InputRequest(question.method, _params(question)) for key, question in questions.items()}
+    except (msgspec.MsgspecError, InvalidMessage, RecursionError) as error:
         raise Malformed(f"it asks for input in a malformed way: {error}") from error
-    questions = {} if asked.inputRequests is UNSET else asked.inputRequests
-    state = None if asked.requestState is UNSET else asked.requestState
     methods = [question.method for question in questions.values()]
     unknown = next((method for method in methods if not _may_be_asked(method, asks_more=asks_more)), None)
     if unknown is not None:
         raise Malformed(f"it asks for something that no client can be asked for: {unknown[:100]!r}")
     if not questions and state is None:
         raise Malformed("it asks for input, with neither inputRequests nor a requestState")
-    requests = {key: InputRequest(question.method, _params(question)) for key, question in questions.items()}
     return InputRequired(requests, state, result)
 
 
@@ -91,4 +91,4 @@ def _may_be_asked(method: str, *, asks_more: bool) -> bool:
 
 
 def _params(question: _InputRequestBody) -> Params:
-    return {} if question.params is UNSET else without_hop_meta(question.params)
+    return {} if question.params is UNSET else without_hop_meta(parse_object(question.params))

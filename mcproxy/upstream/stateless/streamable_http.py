@@ -16,6 +16,7 @@ from yarl import URL
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.concurrency.turns import in_turns
 from mcproxy.http.client import ConnectionBroken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import LATEST
@@ -206,7 +207,7 @@ class _Mirroring:
             await self._mirrored.check(call)
         outcome = await self._conversation(call)
         if call.row.lists is _TOOLS and isinstance(outcome, Complete):
-            return replace(outcome, result=self._mirrored.note(outcome.result))
+            return replace(outcome, result=await in_turns(self._mirrored.note(outcome.result)))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
         if type(outcome) is Failed and _lacks_headers(call, outcome) and await self._learn_headers(call):
             await self._mirrored.check(call)
