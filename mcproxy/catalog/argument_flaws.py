@@ -72,21 +72,23 @@ def _named(name: str) -> str:
 
 
 def _is_integer(value: Raw) -> bool:
+    if bytes(memoryview(value)[:1]) not in _DIGITS:
+        return False
     try:
         number = msgspec.json.decode(value)
     except msgspec.MsgspecError:
-        return bytes(value)[:1] in _DIGITS  # a number that is too large to be read
+        return True  # a number that is too large to be read
     if isinstance(number, float):
         return number.is_integer()
-    return isinstance(number, int) and not isinstance(number, bool)
+    return isinstance(number, int)
 
 
 _DIGITS: Final = {bytes([byte]) for byte in b"-0123456789"}
 
 _HAS_TYPE: Final[Mapping[str, Callable[[Raw], bool]]] = {
-    "string": lambda value: bytes(value)[:1] == b'"',
-    "object": lambda value: bytes(value)[:1] == b"{",
-    "array": lambda value: bytes(value)[:1] == b"[",
+    "string": lambda value: bytes(memoryview(value)[:1]) == b'"',
+    "object": lambda value: bytes(memoryview(value)[:1]) == b"{",
+    "array": lambda value: bytes(memoryview(value)[:1]) == b"[",
     "boolean": lambda value: bytes(value) in (b"true", b"false"),
     "null": lambda value: bytes(value) == b"null",
     "number": lambda value: bytes(value)[:1] in _DIGITS,

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
+from mcproxy.protocol.json import bounds
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, LOG_MESSAGE, PROGRESS
 
@@ -211,7 +211,7 @@ def line_reader(console: Console) -> Prompt | None:
 
 
 def _plain(params: Params) -> dict[str, Any]:
-    return {key: msgspec.json.decode(value) for key, value in params.items()}
+    return {key: bounds.parse_value(value) for key, value in params.items()}
 
 
 def _properties(schema: object) -> list[tuple[str, dict[str, Any]]]:

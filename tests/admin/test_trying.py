@@ -26,7 +26,7 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 def row(kind: Kind, key: str, **entry: object) -> CatalogueRow:
-    return CatalogueRow(kind, Shown(key, "up", key, raw(entry)), entry)
+    return CatalogueRow(kind, Shown(key, "up", key, raw(entry)))
 
 
 def answering(outcome: Outcome) -> tuple[list[Call], Callable[[Call], Any]]:

@@ -32,6 +32,7 @@ from mcproxy.settings.differences import ADOPTED, RESTART
 from mcproxy.settings.section import parse_quantity
 from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
+from tests.docs import decoders
 from tests.docs.diagrams import ROOT, diagram, meanings, state_machines, states_of, table_of
 from tests.docs.entered_files import mostly
 from tests.docs.stages import stages
@@ -459,4 +460,5 @@ BLOCKS: Final[dict[str, Callable[[str], str]]] = {
     "way": way,
     "ways": ways,
     "works-with": works_with_table,
+    "decoders": lambda _: decoders.table(),
 }

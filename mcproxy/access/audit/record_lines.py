@@ -23,7 +23,7 @@ from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.access.audit.records import REMEMBERED, Record
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Decision, HookVerdict
-from mcproxy.protocol.jsonrpc import RequestId
+from mcproxy.protocol.jsonrpc import RequestId, parse_text
 from mcproxy.settings.secret_values import names_secret
 from mcproxy.telemetry.logs import REDACTED, encodable, masking
 
@@ -303,8 +303,8 @@ def _second(at: int) -> str:
 
 
 class _Info(msgspec.Struct):
-    name: object = None
-    version: object = None
+    name: Raw = Raw(b"null")
+    version: Raw = Raw(b"null")
 
 
 _info = msgspec.json.Decoder(_Info)
@@ -316,7 +316,7 @@ def _said(info: bytes) -> str:
         members = _info.decode(info)
     except (msgspec.MsgspecError, RecursionError):
         return ""
-    return " ".join(text for text in (members.name, members.version) if isinstance(text, str) and text)
+    return " ".join(filter(None, (parse_text(members.name), parse_text(members.version))))
 
 
 def _hiding(redact: Collection[str]) -> Callable[[str], bool]:

@@ -20,6 +20,7 @@ from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.skills import InvalidSkill, files_of
 from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.protocol.json.bounds import Bounded
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved
@@ -43,8 +44,8 @@ class _Content(msgspec.Struct):
     text: str | None = None
 
 
-_skills = msgspec.json.Decoder(_Skill)
-_contents = msgspec.json.Decoder(list[_Content])
+_skills = Bounded(_Skill)
+_contents = Bounded(list[_Content])
 
 
 async def skill_texts(

@@ -37,6 +37,7 @@ class _InputRequestBody(msgspec.Struct):
 _COMPLETE: Final = raw(COMPLETE)
 _ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
 _question = msgspec.json.Decoder(_InputRequestBody)
+_state = msgspec.json.Decoder(str)
 
 
 def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, asks_more: bool = False) -> Outcome:
@@ -66,10 +67,8 @@ def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
     if not row.may_ask:
         raise Malformed(f"it asks for input, which is not allowed for {row.name}")
     result = {key: value for key, value in result.items() if key not in _ASKING or not is_null(value)}
-    state = parse_text(result[REQUEST_STATE]) if REQUEST_STATE in result else None
-    if state is None and REQUEST_STATE in result:
-        raise Malformed(f"it asks for input in a malformed way: its {REQUEST_STATE} is not a string")
     try:
+        state = _state.decode(result[REQUEST_STATE]) if REQUEST_STATE in result else None
         asked = result.get(INPUT_REQUESTS, EMPTY_OBJECT)
         check_values(asked, MAX_VALUES)
         listed = parse_object(asked)
