@@ -30,7 +30,7 @@ from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.cluster.homes import body_home
 from mcproxy.concurrency.turns import at_once
 from mcproxy.downstream.handshake.older_forms import in_older_form
-from mcproxy.gateway.approval.approval import event_of
+from mcproxy.features.approvals.approval import event_of
 from mcproxy.gateway.input.url_elicitation import url_elicitations
 from mcproxy.gateway.listings.pagination import FetchedPages, PageLimits, fetch_pages
 from mcproxy.protocol import jsonrpc
@@ -52,7 +52,7 @@ from mcproxy.protocol.methods import METHODS, Kind, Shape
 from mcproxy.protocol.tasks import listened
 from mcproxy.settings import Content
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
-from mcproxy.upstream.handshake.older_answers import with_single_block
+from mcproxy.upstream.handshake.server_requests import with_single_block
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import supported_versions
 from mcproxy.upstream.stateless import probe

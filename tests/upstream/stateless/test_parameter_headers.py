@@ -10,8 +10,8 @@ from msgspec import Raw
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.protocol.eras import LATEST
 from mcproxy.concurrency.turns import at_once
+from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.protocol.methods import METHODS
 from mcproxy.upstream.stateless.parameter_headers import MAX_TOOLS, ParameterHeaders, next_page
