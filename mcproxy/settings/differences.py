@@ -5,36 +5,26 @@ Names keys and never values, which may be secret (R44). Applies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-from mcproxy.settings import Settings, UpstreamSettings
-from mcproxy.settings.section import Section
+from mcproxy.settings import Proxy, Settings, UpstreamSettings
+from mcproxy.settings.section import Reload, Section
 
-ADOPTED: Final = frozenset(
-    {
-        "cache", "content", "list_poll", "max_connections", "max_in_flight", "max_in_flight_per_principal",
-        "prefix", "prompts", "required", "resources", "results", "stderr_lines", "timeouts", "tools",
-    }
-)  # fmt: skip
-"""Keys of an upstream that an existing link adopts; any other key needs a new link."""
 
-OF_LINKS: Final = frozenset({"max_connections", "required", "stderr_lines", "timeouts"})
-"""Keys of an upstream that affect neither callers' views nor what is cached of it."""
+def _keys(section: type[Section], default: Reload, *classes: Reload) -> frozenset[str]:
+    """The keys of a section that are of one of these classes; `default` is that of a key which states none."""
+    fields = section.model_fields.items()
+    return frozenset(name for name, field in fields if Reload.of(field, default) in classes)
 
-RESTART: Final = (
-    "host",
-    "port",
-    "tls",
-    "paths",
-    "tracing",
-    "grant_key",
-)
-"""Keys of `proxy` whose old values stay in force until the process restarts."""
 
-S = TypeVar("S", bound=Section)
+_RECONNECTS: Final = _keys(UpstreamSettings, Reload.RECONNECT, Reload.RECONNECT)
+_OF_LINKS: Final = _keys(UpstreamSettings, Reload.RECONNECT, Reload.LINK)
+_UNSEEN: Final = _keys(UpstreamSettings, Reload.RECONNECT, Reload.LINK, Reload.CACHE)
+"""Keys of an upstream that do not affect names, lists and policy."""
+_RESTART: Final = _keys(Proxy, Reload.LINK, Reload.RESTART)
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -45,8 +35,8 @@ class Changed(msgspec.Struct, frozen=True):
 
     @property
     def reconnects(self) -> bool:
-        """Whether its link is made anew: a key differs that is not in ADOPTED."""
-        return not ADOPTED.issuperset(key.partition(".")[0] for key in self.keys)
+        """Whether its link is made anew."""
+        return not _RECONNECTS.isdisjoint(key.partition(".")[0] for key in self.keys)
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -96,7 +86,7 @@ def diff(old: Settings, new: Settings) -> Difference:
     before, after = enabled(old), enabled(new)
     stay = [name for name in before if name in after]
     keys = set(_changed_keys(old.proxy, new.proxy))
-    restart = {key for key in keys if any(key == fixed or key.startswith(f"{fixed}.") for fixed in RESTART)}
+    restart = {key for key in keys if key.partition(".")[0] in _RESTART}
     return Difference(
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
@@ -123,14 +113,14 @@ def _changed_names(old: Mapping[str, Section], new: Mapping[str, Section]) -> tu
 
 
 def changed_sections(old: Settings, new: Settings) -> frozenset[str]:
-    """The names of the top-level sections that differ; upstreams do where more than `OF_LINKS` does."""
+    """The names of the top-level sections that differ; upstreams do if more than their links depends on it."""
     changed = frozenset(name for name in Settings.model_fields if getattr(old, name) != getattr(new, name))
     return changed - {"upstreams"} if same_but_for_links(old.upstreams, new.upstreams) else changed
 
 
 def same_but_for_links(old: Sequence[UpstreamSettings], new: Sequence[UpstreamSettings]) -> bool:
-    """Whether the upstreams are the same, in the same order, and differ in `OF_LINKS` at most."""
-    return _same_but_for(OF_LINKS, old, new)
+    """Whether the upstreams are the same, in the same order, and differ at most in what only links depend on."""
+    return _same_but_for(_OF_LINKS, old, new)
 
 
 def _same_but_for(unheeded: frozenset[str], old: Sequence[UpstreamSettings], new: Sequence[UpstreamSettings]) -> bool:
@@ -146,15 +136,14 @@ def shows_same(old: Settings, new: Settings) -> bool:
         and old.endpoints == new.endpoints
         and old.proxy.naming == new.proxy.naming
         and old.proxy.instructions == new.proxy.instructions
-        and _same_but_for(OF_LINKS | {"cache", "list_poll"}, old.upstreams, new.upstreams)
+        and _same_but_for(_UNSEEN, old.upstreams, new.upstreams)
     )
 
 
 def in_force(old: Settings, new: Settings) -> Settings:
     """The new settings, with the old values of keys that need a restart."""
-    return new.model_copy(
-        update={"proxy": _keeping(old.proxy, new.proxy, RESTART), "admin": old.admin, "cluster": old.cluster}
-    )
+    proxy = new.proxy.model_copy(update={key: getattr(old.proxy, key) for key in _RESTART})
+    return new.model_copy(update={"proxy": proxy, "admin": old.admin, "cluster": old.cluster})
 
 
 def enabled(settings: Settings) -> dict[str, UpstreamSettings]:
@@ -170,12 +159,3 @@ def _changed_keys(old: Section, new: Section, within: str = "") -> Iterator[str]
             yield from _changed_keys(before, after, f"{within}{key}.")
         elif before != after:
             yield within + key
-
-
-def _keeping(old: S, new: S, keys: Iterable[str]) -> S:
-    """`new`, with the values that `keys` have in `old`."""
-    for key in keys:
-        head, _, rest = key.partition(".")
-        value = _keeping(getattr(old, head), getattr(new, head), [rest]) if rest else getattr(old, head)
-        new = new.model_copy(update={head: value})
-    return new

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from mcproxy.settings.embeddings import EmbeddingSettings
-from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section, Whole
+from mcproxy.settings.section import Bytes, InvalidKey, Positive, Reload, Seconds, SecondsOrNone, Section, Whole
 from mcproxy.settings.tracing import TracingSettings, is_installed
 
 
@@ -237,18 +237,18 @@ class Proxy(Section):
 
     name: str = "mcproxy"
     """The gateway's name in `serverInfo`."""
-    host: str = "127.0.0.1"
+    host: Annotated[str, Reload.RESTART] = "127.0.0.1"
     """Address to listen on."""
-    port: Annotated[Whole, Field(ge=0, le=65535)] = 8000
+    port: Annotated[Whole, Field(ge=0, le=65535), Reload.RESTART] = 8000
     """Port to listen on; 0 for any free one."""
-    tls: Tls = Tls()
+    tls: Annotated[Tls, Reload.RESTART] = Tls()
     """HTTPS. Files are PEM, relative to the configuration file, and read again when one changes."""
     public_url: Annotated[str, AfterValidator(_check_public)] | None = None
     """URL by which clients reach the gateway through a reverse proxy, such as `https://gw.example/x`.
 
     The `paths` are below it. It is the audience of tokens (RFC 8707) and the base of OAuth metadata (RFC 9728).
     """
-    paths: Paths = Paths()
+    paths: Annotated[Paths, Reload.RESTART] = Paths()
     """URL paths of the endpoints."""
     allowed_hosts: tuple[str, ...] = ()
     """Values of the Host header accepted beside loopback names and the bound address; `*` for any."""
@@ -262,7 +262,7 @@ class Proxy(Section):
     Of several, as in `[new, old]`, the first makes these and each opens them, so that it can be replaced while sessions
     go on. If not set, one is generated and kept in the user's state folder.
     """
-    grant_key: Literal["secret", "keyring"] = "secret"
+    grant_key: Annotated[Literal["secret", "keyring"], Reload.RESTART] = "secret"
     """The key that seals stored logins at upstreams: `secret`, or a key of its own in the system's `keyring`.
 
     The keyring needs `pip install mcproxy[keyring]`. Replicas, which share their logins, need `secret`.
@@ -310,7 +310,7 @@ class Proxy(Section):
 
     {url: https://models.example/v1/embeddings, model: small, key: '${EMBEDDINGS_KEY}'}
     """
-    tracing: TracingSettings = TracingSettings()
+    tracing: Annotated[TracingSettings, Reload.RESTART] = TracingSettings()
     """Traces of calls (OpenTelemetry)."""
 
     @field_validator("grant_key")

@@ -1,6 +1,7 @@
 """The base class of all settings, and the types of durations, sizes, globs and prefixes."""
 
 import re
+from enum import Enum
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -13,6 +14,7 @@ from pydantic import (
     WithJsonSchema,
     WrapValidator,
 )
+from pydantic.fields import FieldInfo
 
 _UNITS: Final[dict[str, dict[str, float]]] = {
     "seconds": {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400},
@@ -89,6 +91,29 @@ Prefix = Annotated[
     Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32),
     worded("should be lower-case letters, digits and -, a letter first, at most 32"),
 ]
+
+
+class Reload(Enum):
+    """What a reload does if a key differs; stands beside the key's type, as in `Annotated[bool, Reload.LINK]`.
+
+    A key without one takes effect at once, but one of an upstream (`RECONNECT`).
+    """
+
+    LINK = "link"
+    """Of an upstream: its link adopts the value, and nothing else depends on it."""
+    CACHE = "cache"
+    """Of an upstream: its link adopts the value; what is cached of it is dropped."""
+    VIEW = "view"
+    """Of an upstream: its link adopts the value; callers' views of it are made anew."""
+    RECONNECT = "reconnect"
+    """Of an upstream: its link is made anew."""
+    RESTART = "restart"
+    """The old value stays in force until the process restarts."""
+
+    @classmethod
+    def of(cls, field: FieldInfo, default: "Reload") -> "Reload":
+        """The class of a field; `default` if it states none."""
+        return next((found for found in field.metadata if isinstance(found, cls)), default)
 
 
 class InvalidKey(ValueError):

@@ -27,9 +27,8 @@ from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.hosts.locations import HOSTS, Machine
 from mcproxy.configuration.schema import SERVER, schema
-from mcproxy.settings import UpstreamSettings
-from mcproxy.settings.differences import ADOPTED, RESTART
-from mcproxy.settings.section import parse_quantity
+from mcproxy.settings import Proxy, UpstreamSettings
+from mcproxy.settings.section import Reload, parse_quantity
 from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
 from tests.docs import decoders
@@ -175,12 +174,14 @@ def hosts(_: str) -> str:
 def reload_table(_: str) -> str:
     """What becomes of a change of each key while the gateway runs."""
     servers = [key for key in UpstreamSettings.model_fields if key not in {"name", "enabled"}]
+    classes = {key: Reload.of(UpstreamSettings.model_fields[key], Reload.RECONNECT) for key in servers}
+    proxy = {key: Reload.of(field, Reload.VIEW) for key, field in Proxy.model_fields.items()}
     anew, adopted, restart = (
         ", ".join(f"`{key}`" for key in keys)
         for keys in (
-            (key for key in servers if key not in ADOPTED),
-            (key for key in servers if key in ADOPTED),
-            (f"proxy.{key}" for key in RESTART),
+            (key for key, found in classes.items() if found is Reload.RECONNECT),
+            (key for key, found in classes.items() if found is not Reload.RECONNECT),
+            (f"proxy.{key}" for key, found in proxy.items() if found is Reload.RESTART),
         )
     )
     rows = {

@@ -6,15 +6,13 @@ import pytest
 
 from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.settings.differences import (
-    ADOPTED,
-    OF_LINKS,
-    RESTART,
     Changed,
     Difference,
     changed_sections,
     diff,
     in_force,
 )
+from mcproxy.settings.section import Reload, Section
 
 
 def settings(*upstreams: UpstreamSettings, **proxy: object) -> Settings:
@@ -128,13 +126,15 @@ def test_r44_a_difference_names_keys_and_no_value() -> None:
     assert "sentinel" not in repr(diff(settings(old), settings(new)))
 
 
-def test_every_key_that_is_told_apart_exists() -> None:
-    assert set(UpstreamSettings.model_fields) >= ADOPTED >= OF_LINKS
-    model = settings()
-    for key in RESTART:
-        value: object = model.proxy
-        for part in key.split("."):
-            value = getattr(value, part)
+def test_each_key_says_what_a_reload_does() -> None:
+    def of(section: type[Section], key: str) -> Reload:
+        return Reload.of(section.model_fields[key], Reload.RECONNECT)
+
+    assert of(Proxy, "port") is of(Proxy, "tls") is Reload.RESTART
+    assert of(UpstreamSettings, "command") is Reload.RECONNECT
+    assert of(UpstreamSettings, "timeouts") is Reload.LINK
+    assert of(UpstreamSettings, "cache") is Reload.CACHE
+    assert of(UpstreamSettings, "tools") is Reload.VIEW
 
 
 def test_an_endpoint_that_is_another_applies_and_a_listener_of_operators_needs_a_restart() -> None:

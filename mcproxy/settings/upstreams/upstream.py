@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
-from mcproxy.settings.section import Bytes, Glob, InvalidKey, Positive, Prefix, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, Glob, InvalidKey, Positive, Prefix, Reload, Seconds, SecondsOrNone, Section
 from mcproxy.settings.upstreams.forwarding import CredentialSettings
 from mcproxy.settings.upstreams.oauth import OAuthSettings
 
@@ -182,7 +182,7 @@ class UpstreamSettings(Section):
     """How the gateway gets OAuth tokens for `url`: `oauth: {}` discovers everything; `mcproxy login NAME` logs in."""
     credentials: CredentialSettings = CredentialSettings()
     """Credentials that callers bring for this upstream themselves (HTTP alone)."""
-    prefix: Prefix
+    prefix: Annotated[Prefix, Reload.VIEW]
     """Tools and prompts are exposed as `{prefix}__{name}`; the empty prefix leaves the names of one upstream unchanged.
 
     Default: made of the server's name, in lower case with `-` for other characters: `my_server` becomes `my-server`.
@@ -201,7 +201,7 @@ class UpstreamSettings(Section):
 
     Where that replica ends, another one starts it.
     """
-    required: bool = False
+    required: Annotated[bool, Reload.LINK] = False
     """`/readyz` fails until the upstream is connected, or idle (`start`, `idle_stop`)."""
     connection: Literal["shared", "principal", "session"] = "shared"
     """`shared`: one connection for all callers; `principal`: one for each principal; `session`: one for each session.
@@ -209,38 +209,38 @@ class UpstreamSettings(Section):
     A server that asks for input (sampling, elicitation, roots) over stdio needs one of the latter two where several
     principals call it.
     """
-    max_connections: Positive = 100
+    max_connections: Annotated[Positive, Reload.LINK] = 100
     """With `connection: principal` or `session`, or with `credentials`: connections at once."""
     era: Literal["auto", "modern", "legacy"] = "auto"
     """Protocol generation to speak: `modern` is 2026-07-28, `legacy` any revision with a handshake."""
-    timeouts: UpstreamTimeouts = UpstreamTimeouts()
+    timeouts: Annotated[UpstreamTimeouts, Reload.LINK] = UpstreamTimeouts()
     """How long this upstream may take."""
-    list_poll: SecondsOrNone = 0
+    list_poll: Annotated[SecondsOrNone, Reload.CACHE] = 0
     """Interval at which its lists are fetched to detect changes, if it does not announce them.
 
     With 0 they are fetched anew only when a client asks for them: once their `ttlMs` is over, or a minute without one.
     """
-    max_in_flight: Positive = 256
+    max_in_flight: Annotated[Positive, Reload.VIEW] = 256
     """Calls at once; one more is answered `busy`."""
-    max_in_flight_per_principal: Positive | None = None
+    max_in_flight_per_principal: Annotated[Positive | None, Reload.VIEW] = None
     """Calls at once of one caller, or address without authentication. Default: three quarters of `max_in_flight`."""
     max_message_bytes: Bytes = 64 * 1024 * 1024
     """The largest message that this upstream may send; a larger one fails this upstream alone."""
-    stderr_lines: Positive = 20
+    stderr_lines: Annotated[Positive, Reload.LINK] = 20
     """Lines of a child's stderr per second in debug logs; the number of further ones is logged."""
-    tools: ToolFilter = ToolFilter()
+    tools: Annotated[ToolFilter, Reload.VIEW] = ToolFilter()
     """Which tools are exposed, and under which names and descriptions."""
-    resources: NameFilter = NameFilter()
+    resources: Annotated[NameFilter, Reload.VIEW] = NameFilter()
     """Which resources and resource templates are exposed, by URI."""
-    prompts: NameFilter = NameFilter()
+    prompts: Annotated[NameFilter, Reload.VIEW] = NameFilter()
     """Which prompts are exposed."""
     roots: tuple[str, ...] = ()
     """URIs given to the upstream if it asks for roots outside any call."""
-    cache: UpstreamCache = UpstreamCache()
+    cache: Annotated[UpstreamCache, Reload.CACHE] = UpstreamCache()
     """How long reads of its resources are cached."""
-    content: Content = Content()
+    content: Annotated[Content, Reload.VIEW] = Content()
     """What the contents of its resources may be."""
-    results: ResultLimit = ResultLimit()
+    results: Annotated[ResultLimit, Reload.VIEW] = ResultLimit()
     """How large results of its tools may be."""
 
     @property
