@@ -23,7 +23,7 @@ GO_PROGRAMS := $(if $(GO),.cache/go/installed.stamp)
 RUST_PROGRAM := $(if $(CARGO),.cache/rust/installed.stamp)
 JAVA_PROGRAM := $(if $(MAVEN),.cache/java/installed.stamp)
 USERS := .cache/bench/mcproxy/installed.stamp
-PEERS := tests/bench/peers
+PEERS := benchmarks/peers
 PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
 GO_PEERS := $(if $(GO),$(patsubst $(PEERS)/%.module,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.module)))
 NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
@@ -75,8 +75,8 @@ coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUS
 # A peer that cannot be installed is left out of the report, which says so.
 bench: $(DEVELOPMENT) $(USERS) bench-programs
 	-$(MAKE) --keep-going $(PYPI_PEERS) $(NPM_PEERS) $(GO_PEERS)
-	-$(BIN)/python -m tests.bench.collections .cache/bench/collections
-	$(BIN)/python -m tests.bench $(BENCH)
+	-$(BIN)/python -m benchmarks.collections .cache/bench/collections
+	$(BIN)/python -m benchmarks $(BENCH)
 
 bench-programs:
 	@command -v wrk && PATH=$$PATH:/usr/sbin command -v nginx || \

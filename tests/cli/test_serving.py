@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
 
+from benchmarks.asking import NUMBER, Ask, open_session, post
 from mcproxy.protocol.eras import Era
-from tests.bench.asking import NUMBER, Ask, open_session, post
 from tests.timeouts import GUARD
 
 ROOT: Final = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from aiohttp import ClientSession
 
-from tests.bench.reloads import storm
+from benchmarks.reloads import storm
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.processes import descendants, survivors
 from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway

@@ -86,7 +86,7 @@ FIELDS: Final[tuple[FieldWeight, ...]] = (
     FieldWeight(0.6, 0.8),
     FieldWeight(1.0, 0.5),
 )
-"""The fields of a `ToolText`, in its order. Tuned by `tests.bench.retrieval` on one half of the queries."""
+"""The fields of a `ToolText`, in its order. Tuned by `benchmarks.retrieval` on one half of the queries."""
 
 
 class ToolText(NamedTuple):
