@@ -29,7 +29,7 @@ from mcproxy.catalog.views.entry_shapes import ENTRIES
 from mcproxy.catalog.views.snapshots import read_listing
 from mcproxy.cluster.homes import body_home
 from mcproxy.concurrency.turns import at_once
-from mcproxy.downstream.handshake.older_forms import in_older_form
+from mcproxy.downstream.handshake.client_requests import in_older_form
 from mcproxy.features.approvals.approval import event_of
 from mcproxy.gateway.input.url_elicitation import url_elicitations
 from mcproxy.gateway.listings.pagination import FetchedPages, PageLimits, fetch_pages

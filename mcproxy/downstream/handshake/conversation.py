@@ -24,7 +24,7 @@ from mcproxy.downstream.handshake.session_ids import Handshake, bounded
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import is_initialize
-from mcproxy.downstream.io.shutdown import cut_off, shutting_down
+from mcproxy.downstream.io.responses import cut_off, shutting_down
 from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import META, undressed, without_hop_meta
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, Era, negotiate

@@ -21,8 +21,7 @@ from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Incoming
 from mcproxy.downstream.io.open_streams import OpenStream, OpenStreams
 from mcproxy.downstream.io.request_head import RequestHead
-from mcproxy.downstream.io.responses import Refusal
-from mcproxy.downstream.io.shutdown import shutting_down
+from mcproxy.downstream.io.responses import Refusal, shutting_down
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 from mcproxy.protocol.sse import encode_event

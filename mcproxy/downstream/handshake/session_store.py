@@ -33,7 +33,7 @@ from mcproxy.downstream.handshake.session_ids import (
     verify,
 )
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.shutdown import shutting_down
+from mcproxy.downstream.io.responses import shutting_down
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, object_or_empty

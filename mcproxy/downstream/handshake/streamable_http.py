@@ -35,9 +35,8 @@ from mcproxy.downstream.handshake.session import Session, SessionState
 from mcproxy.downstream.handshake.session_ids import UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.event_stream import EventStream
+from mcproxy.downstream.io.event_stream import EventStream, LateReply
 from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
-from mcproxy.downstream.io.late_reply import LateReply
 from mcproxy.downstream.io.open_streams import OpenStreams
 from mcproxy.downstream.io.request_head import SESSION_FIELD, SESSION_HEADER, RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json

@@ -1,5 +1,7 @@
 """HTTP responses: JSON, errors with a JSON-RPC body, and which media types an `Accept` header admits.
 
+Also the errors for clients of every transport while the gateway shuts down.
+
 Decides no status and reads no message.
 """
 
@@ -13,7 +15,7 @@ import msgspec
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.http import server as http
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorResponse, RequestId, encode
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, ErrorObject, ErrorResponse, RequestId, encode
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -95,3 +97,14 @@ def _range(entry: str) -> str | None:
 def _is_zero(parameter: str) -> bool:
     name, _, value = parameter.partition("=")
     return name.strip() == "q" and value.strip() in {"0", "0.", "0.0", "0.00", "0.000"}
+
+
+def shutting_down() -> McpError:
+    """The refusal of a request that came once the gateway drains."""
+    return McpError(INTERNAL_ERROR, "the gateway is shutting down; try again", reason=Reason.UNAVAILABLE)
+
+
+def cut_off(id: RequestId | None) -> ErrorResponse:
+    """The error for a request that still ran at the end of `shutdown_grace`."""
+    sentence = "the gateway shut down before the answer came; the outcome of the call is unknown"
+    return ErrorResponse(id, ErrorObject(INTERNAL_ERROR, sentence))

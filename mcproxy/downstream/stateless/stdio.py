@@ -16,7 +16,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming, speaks_stateless
-from mcproxy.downstream.io.shutdown import cut_off, shutting_down
+from mcproxy.downstream.io.responses import cut_off, shutting_down
 from mcproxy.downstream.stateless.conversation import Admitted, admit, respond
 from mcproxy.downstream.stateless.subscriptions import Subscription, SubscriptionOutlet
 from mcproxy.protocol.jsonrpc import (

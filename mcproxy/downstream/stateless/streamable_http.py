@@ -12,14 +12,12 @@ from typing import Final
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.event_stream import EventStream
+from mcproxy.downstream.io.event_stream import EventStream, LateReply
 from mcproxy.downstream.io.inbound import Incoming
-from mcproxy.downstream.io.late_reply import LateReply
 from mcproxy.downstream.io.open_streams import OpenStream, OpenStreams
 from mcproxy.downstream.io.request_head import RequestHead
-from mcproxy.downstream.io.responses import Refusal, check_accept, error, json
+from mcproxy.downstream.io.responses import Refusal, check_accept, cut_off, error, json, shutting_down
 from mcproxy.downstream.io.send_buffer import SendBuffer
-from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.downstream.stateless.conversation import Admitted, admit_over_http, respond
 from mcproxy.downstream.stateless.subscriptions import Subscription
 from mcproxy.http import server as http

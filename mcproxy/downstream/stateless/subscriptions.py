@@ -24,7 +24,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.pending_changes import BATCH, PendingChanges, as_notification
-from mcproxy.downstream.io.shutdown import shutting_down
+from mcproxy.downstream.io.responses import shutting_down
 from mcproxy.downstream.stateless.conversation import Admitted, answer, not_asked
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.downstream.handshake.older_forms`."""
+"""Questions in the forms of older revisions: choices with titles, and messages to a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcproxy.downstream.handshake.older_forms import MAX_MESSAGES, in_older_form
+from mcproxy.downstream.handshake.client_requests import MAX_MESSAGES, in_older_form
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 
 TITLED = {"type": "string", "title": "Size", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "L"}]}
