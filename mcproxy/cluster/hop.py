@@ -17,7 +17,7 @@ from yarl import URL
 from mcproxy.cluster.envelope import EnvelopeFault
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.http import server as http
-from mcproxy.http.client import ClientResponse, ConnectFailed, ConnectionBroken, Pool, write_head
+from mcproxy.http.client import ClientResponse, ConnectFailed, ConnectionBroken, Pool, Way, write_head
 from mcproxy.telemetry.metrics import Metrics
 
 CONNECT_TIMEOUT: Final = 1.0
@@ -107,7 +107,11 @@ class Hops:
     def _pool(self, address: str) -> tuple[Pool, URL, bytes]:
         url = URL(address)
         fields = {"Content-Type": "application/octet-stream"}
-        made = (Pool(CONNECT_TIMEOUT, MAX_IDLE, tls=self._tls), url, write_head("POST", url, fields))
+        made = (
+            Pool(CONNECT_TIMEOUT, MAX_IDLE, ways=lambda _: Way(tls=self._tls)),
+            url,
+            write_head("POST", url, fields),
+        )
         self._pools[address] = made
         return made
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from mcproxy.configuration.documents.tree import Node
 from mcproxy.configuration.problems import Path
+from mcproxy.egress.egress import UNIX, endpoint
 from mcproxy.settings import Access, Admin, Proxy, Tls, UpstreamSettings
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
@@ -141,6 +142,8 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 )
             if "headers" in keys and keys["headers"].value:
                 yield keys["headers"], "is for a server with a url"
+            for node in _of_urls(keys):
+                yield node, "is for a server with a url"
             if _forwards(keys):
                 yield keys["credentials"], "is for a server with a url"
             if _has_oauth(keys):
@@ -160,7 +163,7 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 )
             for node in _idling(keys):
                 yield node, "is for a server with a command"
-            childs = ("args",) if _is_given(keys, "headers_command") else ("args", "env", "cwd")
+            childs = ("args",) if _is_given(keys, "headers_command") else ("args", "env", "cwd", "inherit")
             for node in (keys[key] for key in childs if _is_given(keys, key)):
                 yield node, "is for a server with a command"
             if _forwards(keys) and node_text(keys.get("connection")) == "session":
@@ -182,6 +185,13 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
 
 def _is_given(keys: Mapping[str, Node], key: str) -> bool:
     return key in keys and bool(keys[key].value)
+
+
+def _of_urls(keys: Mapping[str, Node]) -> Iterator[Node]:
+    """The keys, as set, that say how a URL is reached."""
+    if _is_given(keys, "egress"):
+        yield keys["egress"]
+    yield from (node for key, node in keys.get("tls", Node({})).members.items() if node.value and key != "verify")
 
 
 def _idling(keys: Mapping[str, Node]) -> Iterator[Node]:
@@ -211,6 +221,14 @@ def doubts(server: Node) -> Iterator[tuple[Node, str]]:
         yield command, sentence.format(program, written)
 
 
+def unverified(server: Node) -> Iterator[tuple[Node, str]]:
+    """TLS without verification: not a mistake where it is meant, and never safe."""
+    verify = server.members.get("tls", Node({})).members.get("verify")
+    if verify is not None and verify.value in (False, "false", "no", "off"):
+        sentence = "accepts any certificate, so that anybody on the way can read and change everything: set `tls.ca`"
+        yield verify, sentence
+
+
 def _split(command: str) -> list[str]:
     try:
         return shlex.split(command)
@@ -224,6 +242,8 @@ def _forwards(keys: Mapping[str, Node]) -> bool:
 
 def url_fault(text: str) -> str | None:
     """Why a URL cannot be used; None if it can."""
+    if text.startswith(UNIX):
+        return None if endpoint(text).socket else "should name a socket: http+unix:///path/to.sock:/mcp"
     try:
         url = urlsplit(text)
         port = url.port

@@ -114,6 +114,8 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
         expansion.read_env_file(ENV_FILE)
     validator = Validator(expansion)
     settings = validator.settings(document)
+    if settings is not None:
+        settings = settings.leaving(environ)
     files = frozenset(expansion.files)
     if settings is None:
         raise ConfigurationError(expansion.problems, files)
@@ -142,6 +144,14 @@ def read_document(path: Path) -> Node:
     return parse_document(file_text(path, "utf-8-sig"), str(path))
 
 
+def _proxy_secrets(settings: Settings) -> set[str]:
+    """Passwords for proxies, as they are written, decoded, and sent."""
+    found: set[str] = set()
+    for egress in (settings.proxy.tracing.leaving, *(upstream.leaving for upstream in settings.upstreams)):
+        found |= egress.secrets()
+    return found
+
+
 MIN_URL_SECRET: Final = 8
 """Characters of a part of a URL that is taken for a secret: shorter ones are mostly ordinary words."""
 
@@ -149,6 +159,7 @@ MIN_URL_SECRET: Final = 8
 def credentials(settings: Settings) -> set[str]:
     """Values that are secret from any source: credentials for upstreams, and the gateway's own key."""
     values = set(settings.proxy.secret)
+    values.update(_proxy_secrets(settings))
     values.update(part for part in url_credentials(settings.cluster.redis or "") if len(part) >= MIN_URL_SECRET)
     values.update(hook.secret for hook in settings.access.hooks)
     if settings.proxy.embeddings is not None and settings.proxy.embeddings.key is not None:

@@ -27,6 +27,7 @@ from mcproxy.configuration.consistency import (
     open_doors,
     unanswerable,
     unequal_shares,
+    unverified,
     without_login_pages,
 )
 from mcproxy.configuration.documents.tree import Node, follow, without_nulls
@@ -35,10 +36,12 @@ from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.prefixes import prefixes
 from mcproxy.configuration.problems import ConfigurationError, Path, Problem
 from mcproxy.configuration.references import findings
+from mcproxy.egress.certificates import Certificates
 from mcproxy.settings import Access, Admin, Cluster, Endpoint, Proxy, Settings, Tls, UpstreamSettings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
+from mcproxy.settings.egress import ServerTlsSettings
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import NAME_RULE, is_key
 from mcproxy.settings.installed import section_of
@@ -125,7 +128,20 @@ class Validator(msgspec.Struct, frozen=True):
 
     def _proxy(self, node: Node) -> Proxy | None:
         proxy = self._section(Proxy, node)
-        return None if proxy is None else proxy.model_copy(update={"tls": self._tls(proxy.tls, node)})
+        if proxy is None:
+            return None
+        egress = self._located(proxy.egress, ("ca",), node, "egress")
+        self._check_certificates(Certificates(_given(egress.ca)), node, ("egress", "ca"))
+        return proxy.model_copy(update={"tls": self._tls(proxy.tls, node), "egress": egress})
+
+    def _check_certificates(self, certificates: Certificates, node: Node, path: Path) -> None:
+        """Reports files of certificates that cannot be used."""
+        if self.expansion.problems:
+            return
+        try:
+            certificates.context()
+        except OSError as error:
+            self._problem(follow(node, path), error.strerror or str(error))
 
     def _tls(self, tls: Tls, node: Node) -> Tls:
         located = self._located(tls, ("certificate", "key", "client_ca"), node)
@@ -133,8 +149,8 @@ class Validator(msgspec.Struct, frozen=True):
             self._problem(follow(node, ("tls", key)), sentence)
         return located
 
-    def _located(self, tls: M, keys: Iterable[str], node: Node) -> M:
-        """A `tls` section with absolute paths. Reports the files that cannot be read."""
+    def _located(self, tls: M, keys: Iterable[str], node: Node, section: str = "tls") -> M:
+        """A section of that key with absolute paths. Reports the files that cannot be read."""
         files: dict[str, str] = {}
         for key in keys:
             path = getattr(tls, key)
@@ -143,7 +159,7 @@ class Validator(msgspec.Struct, frozen=True):
                 try:
                     self.expansion.read(FilePath(files[key]))
                 except Missing as missing:
-                    self._problem(follow(node, ("tls", key)), str(missing))
+                    self._problem(follow(node, (section, key)), str(missing))
         return tls.model_copy(update=files)
 
     def _cluster(self, node: Node) -> Cluster | None:
@@ -292,15 +308,23 @@ class Validator(msgspec.Struct, frozen=True):
         for name, server in servers.items():
             for node, sentence in contradictions(server):
                 self._problem(node, sentence)
-            for node, sentence in doubts(server):
+            for node, sentence in (*doubts(server), *unverified(server)):
                 # A value from a variable may be secret (R44).
                 shown = reduce(lambda text, secret: text.replace(secret, "..."), self.expansion.secrets, sentence)
                 self._warn(node, shown)
             whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
             upstream = self._validated(UpstreamSettings, replace(server, value=whole))
             if upstream is not None:
-                upstreams.append(upstream)
+                upstreams.append(self._with_certificates(upstream, server))
         return upstreams
+
+    def _with_certificates(self, upstream: UpstreamSettings, server: Node) -> UpstreamSettings:
+        """An upstream with absolute paths of its certificates, which are read once; those of a disabled one are not."""
+        if not upstream.enabled or upstream.tls == ServerTlsSettings():
+            return upstream
+        tls = self._located(upstream.tls, ("ca", "certificate", "key"), server)
+        self._check_certificates(Certificates(_given(tls.ca), tls.certificate, tls.key), server, ("tls",))
+        return upstream.model_copy(update={"tls": tls})
 
     def _refuse_forwarding(
         self, servers: Mapping[str, Node], upstreams: Iterable[UpstreamSettings], access: Access
@@ -375,6 +399,10 @@ def _fault_of_name(name: str) -> str | None:
     if any(unicodedata.category(letter) in _UNSEEN for letter in name):
         return "the name of a server must not hold characters that cannot be seen"
     return None
+
+
+def _given(file: str | None) -> tuple[str, ...]:
+    return () if file is None else (file,)
 
 
 def _policy_roles(access: Node) -> Node:

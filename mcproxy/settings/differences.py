@@ -91,9 +91,7 @@ def diff(old: Settings, new: Settings) -> Difference:
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
         changed=tuple(
-            Changed(name, tuple(_changed_keys(before[name], after[name])))
-            for name in stay
-            if before[name] != after[name]
+            Changed(name, _changed_keys_of(before[name], after[name])) for name in stay if before[name] != after[name]
         ),
         reordered=stay != [name for name in after if name in before],
         proxy=tuple(sorted(keys - restart)),
@@ -106,6 +104,12 @@ def diff(old: Settings, new: Settings) -> Difference:
             *_changed_keys(old.cluster, new.cluster, "cluster."),
         ),
     )
+
+
+def _changed_keys_of(old: UpstreamSettings, new: UpstreamSettings) -> tuple[str, ...]:
+    """The keys of an upstream that differ; `egress` too if `proxy.egress` or the environment changed its way."""
+    keys = tuple(_changed_keys(old, new))
+    return keys if old.leaving == new.leaving or "egress" in keys else (*keys, "egress")
 
 
 def _changed_names(old: Mapping[str, Section], new: Mapping[str, Section]) -> tuple[str, ...]:

@@ -4,12 +4,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from mcproxy.settings.egress import Leaving
 from mcproxy.settings.loopback import SafeUrl
-from mcproxy.settings.section import Bytes, Positive, Seconds, Section, Whole
+from mcproxy.settings.section import Bytes, Positive, Seconds, Whole
 from mcproxy.settings.tracing import is_installed
 
 
-class EmbeddingSettings(Section):
+class EmbeddingSettings(Leaving):
     """A service by which `find_tools` also searches by meaning; needs `pip install mcproxy[embeddings]`."""
 
     url: SafeUrl

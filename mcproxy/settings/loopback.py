@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
-from functools import lru_cache
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
-
-@lru_cache(256)
-def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is loopback; an IPv6 address may stand in brackets (RFC 6761, section 6.3)."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+from mcproxy.egress.addresses import is_loopback as is_loopback
 
 
 def _check_url(url: str) -> str:

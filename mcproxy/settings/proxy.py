@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from mcproxy.settings.egress import EgressSettings
 from mcproxy.settings.embeddings import EmbeddingSettings
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Reload, Seconds, SecondsOrNone, Section, Whole
 from mcproxy.settings.tracing import TracingSettings, is_installed
@@ -243,6 +244,8 @@ class Proxy(Section):
     """Port to listen on; 0 for any free one."""
     tls: Annotated[Tls, Reload.RESTART] = Tls()
     """HTTPS. Files are PEM, relative to the configuration file, and read again when one changes."""
+    egress: EgressSettings = EgressSettings()
+    """How everything that the gateway requests leaves it: proxies, and authorities to trust."""
     public_url: Annotated[str, AfterValidator(_check_public)] | None = None
     """URL by which clients reach the gateway through a reverse proxy, such as `https://gw.example/x`.
 

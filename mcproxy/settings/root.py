@@ -1,6 +1,6 @@
 """The root of the settings: `Settings` has an attribute for each top-level key of a configuration file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from pydantic import Field, PrivateAttr
@@ -14,6 +14,7 @@ from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.admin import Admin
 from mcproxy.settings.cluster import Cluster
+from mcproxy.settings.egress import general
 from mcproxy.settings.endpoints import Endpoint, EndpointName
 from mcproxy.settings.proxy import Proxy
 from mcproxy.settings.section import Section
@@ -75,6 +76,30 @@ class Settings(Section):
     def secrets(self) -> frozenset[str]:
         """Its values that may never be shown (requirement R44), as far as its file tells."""
         return self._secrets
+
+    def leaving(self, environ: Mapping[str, str]) -> Self:
+        """These settings, each section's requests leaving as `proxy.egress` and the environment say."""
+        way = general(self.proxy.egress, environ)
+        embeddings, webhook = self.proxy.embeddings, self.access.approvals.webhook
+        authentication = self.access.authentication
+        proxy = {
+            "embeddings": None if embeddings is None else embeddings.leaving_by(way),
+            "tracing": self.proxy.tracing.leaving_by(way),
+        }
+        access = {
+            "hooks": tuple(hook.leaving_by(way) for hook in self.access.hooks),
+            "approvals": self.access.approvals.model_copy(
+                update={"webhook": None if webhook is None else webhook.leaving_by(way)}
+            ),
+            "authentication": authentication.model_copy(update={"oauth": authentication.oauth.leaving_by(way)}),
+        }
+        return self.model_copy(
+            update={
+                "proxy": self.proxy.model_copy(update=proxy),
+                "access": self.access.model_copy(update=access),
+                "upstreams": tuple(upstream.leaving_by(way) for upstream in self.upstreams),
+            }
+        )
 
     def keeping_secret(self, values: Iterable[str]) -> Self:
         """These settings with such values."""

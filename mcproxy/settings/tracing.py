@@ -5,10 +5,11 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from mcproxy.settings.section import Number, Positive, Seconds, Section, worded
+from mcproxy.settings.egress import Leaving
+from mcproxy.settings.section import Number, Positive, Seconds, worded
 
 
-class TracingSettings(Section):
+class TracingSettings(Leaving):
     """Traces of calls (OpenTelemetry). The OTEL_* environment variables hold where a setting is not given."""
 
     enabled: bool = False

@@ -109,7 +109,7 @@ class StreamableHttp:
 
     def __init__(self, context: LinkContext, requester: Requester, rules: HttpRules) -> None:
         assert context.spec.url is not None
-        self._url = URL(context.spec.url)
+        self._url = URL(context.spec.endpoint.url)
         self._context = context
         self._requester = requester
         self._rules = rules

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.outgoing.addresses import is_address, is_public
+from mcproxy.egress.addresses import is_address, is_public
 from mcproxy.settings.loopback import is_loopback
 
 if TYPE_CHECKING:

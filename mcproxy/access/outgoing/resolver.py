@@ -7,7 +7,7 @@ import socket
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from mcproxy.access.outgoing.addresses import is_public
+from mcproxy.egress.addresses import is_public
 
 
 class PublicResolver(AbstractResolver):

@@ -16,21 +16,27 @@ Guarantees:
 
 Limits: 64 KiB without a byte of body (heads, interim responses, trailers); 16 KiB and 1 s for the rest of a released
 response; idle connections are closed after 15 to 19 s. Of a peer that is gone without a word, TCP's probes tell after
-two minutes. No redirects, cookies, proxies, upgrades, content codings or pipelining, and no time-outs but for
-connecting: cancel to stop waiting.
+two minutes. No redirects, cookies, upgrades, content codings or pipelining, and no time-outs but for connecting: cancel
+to stop waiting.
 """
 
 from mcproxy.http.client.heads import ResponseHead, check_names, write_fields, write_head
-from mcproxy.http.client.pool import ConnectFailed, Pool, origin
+from mcproxy.http.client.pool import Pool, origin
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken, ResponseTooLarge
+from mcproxy.http.client.tunnel import ProxyFailed
+from mcproxy.http.client.way import ConnectFailed, Proxy, Way, Ways
 
 __all__ = [
     "ClientResponse",
     "ConnectFailed",
     "ConnectionBroken",
     "Pool",
+    "Proxy",
+    "ProxyFailed",
     "ResponseHead",
     "ResponseTooLarge",
+    "Way",
+    "Ways",
     "check_names",
     "origin",
     "write_fields",

@@ -28,6 +28,9 @@ DROPPING_TIME: Final = 1.0
 KEEP_ALIVE: Final = 15.0
 """Seconds that a connection waits for another request; servers mostly wait longer."""
 
+_HTTP_2_FRAMES: Final = frozenset({b"\x04", b"\x07"})
+"""The types of a frame by which an HTTP/2 server begins, or refuses what is no HTTP/2: SETTINGS, GOAWAY (RFC 9113)."""
+_WHOLE_CONNECTION: Final = bytes(4)
 _TOO_MUCH: Final = "it sends more than it was asked for"
 
 
@@ -281,6 +284,8 @@ class ClientConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._fail("it switches to a protocol that was not asked for")
         except httptools.HttpParserError as error:
+            if data[3:4] in _HTTP_2_FRAMES and data[5:9] == _WHOLE_CONNECTION:
+                self._fail("it speaks only HTTP/2, and the gateway HTTP/1.1: have it accept HTTP/1.1 too")
             self._fail(f"it sends something other than HTTP: {error}")
         if self._without_body > MAX_HEAD:
             self._fail(f"its headers are larger than {MAX_HEAD} bytes")

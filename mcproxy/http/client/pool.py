@@ -1,20 +1,20 @@
 """The connections to one server: made when needed, kept for the next request, closed when idle for too long.
 
 Repeats a request only if its method allows that, and nothing was answered to the first (RFC 9110, section 9.2.2).
-Knows no redirects, cookies or proxies.
+Knows no redirects and no cookies. Somebody else decides whether a connection goes through a proxy (`way`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from ssl import SSLContext
 from threading import Thread
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -23,6 +23,8 @@ from yarl import URL
 from mcproxy.http.client.connection import KEEP_ALIVE, ClientConnection
 from mcproxy.http.client.heads import ResponseHead, write_request
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken
+from mcproxy.http.client.tunnel import ForwardedConnection, Tunnel
+from mcproxy.http.client.way import ConnectFailed, Proxy, Way, Ways, direct
 from mcproxy.http.head_cache import HeadCache
 
 SWEEPS: Final = 4
@@ -38,13 +40,10 @@ _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 LOOK_UPS: Final = 4
 """Names that one pool has looked up at once; who waits longer than connecting may take gives up."""
 
+P = TypeVar("P", bound=asyncio.Protocol)
 Origin = tuple[str, str | None, int | None]
 LookUp = Callable[..., Sequence[AddrInfoType]]
 """`socket.getaddrinfo`, which blocks its thread, or another function that answers as it does."""
-
-
-class ConnectFailed(Exception):
-    """No connection could be made. The cause, an OSError or ValueError, says why."""
 
 
 def origin(url: URL) -> Origin:
@@ -56,8 +55,8 @@ class Pool:
     """Connections for requests to one server, or few.
 
     `connect_timeout`: seconds that connecting may take, TLS included. `max_idle`: connections that are kept while
-    idle. `keep_alive`: seconds that each of them is kept, or less where its server says so. `tls`: for https, instead
-    of the system's authorities. `look_up` finds the addresses of names.
+    idle. `keep_alive`: seconds that each of them is kept, or less where its server says so. `ways` decides how each
+    connection is made. `look_up` finds the addresses of names.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Pool:
         connect_timeout: float,
         max_idle: int,
         keep_alive: float = KEEP_ALIVE,
-        tls: ssl.SSLContext | None = None,
+        ways: Ways = direct,
         look_up: LookUp = socket.getaddrinfo,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,7 +73,7 @@ class Pool:
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._max_idle = max_idle
         self._keep_alive = keep_alive
-        self._tls = tls
+        self._ways = ways
         self._is_closed = False
         self._urls: dict[ClientConnection, URL] = {}
         """The URL that each connection was made for."""
@@ -139,11 +138,15 @@ class Pool:
 
     async def _connect(self, url: URL) -> ClientConnection:
         # In an empty context: a connection outlives the call that it is made for, and would hold all that is in it.
-        connecting = self._loop.create_task(self._connected(url), context=Context())
+        try:
+            way = self._ways(url)
+        except (OSError, ValueError) as error:
+            raise ConnectFailed from error
+        connecting = self._loop.create_task(self._connected(url, way), context=Context())
         try:
             connection = await connecting
         except (OSError, ValueError) as error:
-            raise ConnectFailed from error
+            raise ConnectFailed(way.proxy) from error
         except asyncio.CancelledError:
             connecting.add_done_callback(_abort_made)
             raise
@@ -151,23 +154,71 @@ class Pool:
             connection.abort()
             raise ConnectFailed from ConnectionAbortedError("it was given up while the connection was made")
         if connection.is_closed:
-            raise ConnectFailed from ConnectionResetError("the server closed the connection as soon as it was made")
+            raise ConnectFailed(way.proxy) from ConnectionResetError(
+                "the server closed the connection as soon as it was made"
+            )
         self._urls[connection] = url
         return connection
 
-    async def _connected(self, url: URL) -> ClientConnection:
+    async def _connected(self, url: URL, way: Way) -> ClientConnection:
         with anyio.fail_after(self._connect_timeout):
-            connected = await start_connection(
-                await self._addresses(url.raw_host or "", url.port or 0), happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY
-            )
-            _probe_in_silence(connected)
-            _, connection = await self._loop.create_connection(
-                lambda: ClientConnection(self._keep, self._forget, self._heads, self._keep_alive),
-                sock=connected,
-                ssl=self._context() if url.scheme == "https" else None,
-                server_hostname=url.raw_host if url.scheme == "https" else None,
-            )
+            if way.proxy is not None:
+                return await self._connected_through(way.proxy, url, way)
+            connected = await self._socket(url.raw_host or "", url.port or 0, way)
+            return await self._over(connected, self._connection(), way.tls, way.server_name or url.raw_host or "")
+
+    async def _connected_through(self, proxy: Proxy, url: URL, way: Way) -> ClientConnection:
+        """A connection through a proxy: by a tunnel for https. The server's name is not looked up here."""
+        connected = await self._socket(proxy.host, proxy.port, Way())
+        if way.tls is None:
+            forwarded = ForwardedConnection(self._keep, self._forget, self._heads, self._keep_alive)
+            forwarded.through(proxy, url)
+            return await self._over(connected, forwarded, way.proxy_tls, proxy.host)
+        tunnel = await self._over(connected, Tunnel(proxy), way.proxy_tls, proxy.host)
+        try:
+            await tunnel.open(url)
+            connection = self._connection()
+            name = way.server_name or url.raw_host or ""
+            encrypted = await self._loop.start_tls(tunnel.transport, connection, way.tls, server_hostname=name)
+        except BaseException:
+            tunnel.transport.abort()
+            raise
+        if encrypted is None:
+            raise ConnectionAbortedError("it was closed while TLS began")
+        connection.connection_made(encrypted)
         return connection
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self._keep, self._forget, self._heads, self._keep_alive)
+
+    async def _over(self, connected: socket.socket, protocol: P, tls: SSLContext | None, name: str) -> P:
+        """The protocol, on a connection that is made; encrypted with `tls`."""
+        await self._loop.create_connection(
+            lambda: protocol, sock=connected, ssl=tls, server_hostname=None if tls is None else name
+        )
+        return protocol
+
+    async def _socket(self, host: str, port: int, way: Way) -> socket.socket:
+        if way.socket is not None:
+            return await self._unix_socket(way.socket)
+        addresses = await self._addresses(host, port)
+        if way.permits is not None:
+            addresses = [each for each in addresses if way.permits(str(each[4][0]))]
+            if not addresses:
+                raise OSError(None, f"{host} has no public address")
+        connected = await start_connection(addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY)
+        _probe_in_silence(connected)
+        return connected
+
+    async def _unix_socket(self, path: str) -> socket.socket:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected.setblocking(False)
+        try:
+            await self._loop.sock_connect(connected, path)
+        except BaseException:
+            connected.close()
+            raise
+        return connected
 
     async def _addresses(self, host: str, port: int) -> Sequence[AddrInfoType]:
         """The addresses of a host. Raises OSError.
@@ -210,11 +261,6 @@ class Pool:
             self._look_ups.release()
             raise OSError(str(error)) from error
         return await answer
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
 
     def _keep(self, connection: ClientConnection) -> None:
         if len(self._idle) >= self._max_idle:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, Field, PlainValidator, WithJsonSchema, model_validator
 
+from mcproxy.settings.egress import Leaving
 from mcproxy.settings.loopback import is_loopback
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section, worded
 from mcproxy.settings.upstreams.oauth import OAuthClient
@@ -133,7 +134,7 @@ class Issuer(Section):
     """The gateway as it knows it, for people who sign in on the page where they log in to upstreams (`oauth`)."""
 
 
-class OAuth(Section):
+class OAuth(Leaving):
     """The gateway as an OAuth 2.1 resource server (basic/authorization)."""
 
     issuers: tuple[Issuer, ...] = ()

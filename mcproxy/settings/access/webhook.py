@@ -4,11 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mcproxy.settings.egress import Leaving
 from mcproxy.settings.loopback import SafeUrl
-from mcproxy.settings.section import Bytes, Positive, Seconds, Section
+from mcproxy.settings.section import Bytes, Positive, Seconds
 
 
-class WebhookSettings(Section):
+class WebhookSettings(Leaving):
     """A service that is sent signed requests (Standard Webhooks)."""
 
     url: SafeUrl

@@ -1,10 +1,25 @@
 """Settings of one upstream: a server behind the gateway (an entry of `mcpServers`)."""
 
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
+from msgspec import structs
 from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
-from mcproxy.settings.section import Bytes, Glob, InvalidKey, Positive, Prefix, Reload, Seconds, SecondsOrNone, Section
+from mcproxy.egress.egress import Egress, Endpoint, ProxyChoice, ServerTls, endpoint
+from mcproxy.settings.egress import Leaving, ProxyUrl, ServerTlsSettings
+from mcproxy.settings.section import (
+    Bytes,
+    Glob,
+    InvalidKey,
+    Positive,
+    Prefix,
+    Reload,
+    Seconds,
+    SecondsOrNone,
+    Section,
+    worded,
+)
 from mcproxy.settings.upstreams.forwarding import CredentialSettings
 from mcproxy.settings.upstreams.oauth import OAuthSettings
 
@@ -152,7 +167,14 @@ class Content(Section):
     """Require blobs to be valid Base64."""
 
 
-class UpstreamSettings(Section):
+InheritedName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\*?$", max_length=256),
+    worded("should be the name of a variable, or its start with a * behind it"),
+]
+
+
+class UpstreamSettings(Leaving):
     """One server behind the gateway: `command` (a child process over stdio) or `url` (HTTP)."""
 
     name: str
@@ -168,10 +190,18 @@ class UpstreamSettings(Section):
     """Arguments of `command`, one item each."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for the child or `headers_command`, beside those that the gateway passes on."""
+    inherit: tuple[InheritedName, ...] = ()
+    """Further variables of the gateway's environment that the child or `headers_command` gets: names, or prefixes such
+    as `AWS_*`.
+    """
     cwd: str | None = None
     """Working folder of the child or `headers_command`, relative to the configuration file."""
     url: str | None = None
-    """Endpoint of a server over HTTP."""
+    """Endpoint of a server over HTTP; `http+unix:///run/x.sock:/mcp` for one that listens on a Unix socket."""
+    egress: ProxyUrl | None = None
+    """The proxy by which `url` is reached, or `direct`. Default: `proxy.egress`."""
+    tls: ServerTlsSettings = ServerTlsSettings()
+    """TLS toward `url`: a private authority, a client certificate. Default: the system's authorities."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers sent with every request to `url`."""
     headers_command: tuple[str, ...] = ()
@@ -242,6 +272,25 @@ class UpstreamSettings(Section):
     """What the contents of its resources may be."""
     results: Annotated[ResultLimit, Reload.VIEW] = ResultLimit()
     """How large results of its tools may be."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The URL to request, and the Unix socket to connect to, if `url` names one."""
+        return endpoint(self.url or "")
+
+    @property
+    def leaving(self) -> Egress:
+        """How requests to `url`, and to the authorization servers of this upstream, leave."""
+        only = None if self.egress is None else ProxyChoice(self.egress, f"mcpServers.{self.name}.egress")
+        parts = urlsplit(self.endpoint.url)
+        origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return structs.replace(
+            super().leaving,
+            only=only,
+            tls=ServerTls(**self.tls.model_dump()),
+            origin=origin,
+            socket=self.endpoint.socket,
+        )
 
     @property
     def limits_results(self) -> bool:

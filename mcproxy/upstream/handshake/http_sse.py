@@ -38,7 +38,7 @@ async def handshake_over_sse(context: LinkContext) -> AsyncIterator[Link]:
     async with connection_pool(context) as http:
         requester = Requester(http, context)
         try:
-            response = await requester.request("GET", URL(context.spec.url), (("Accept", EVENTS),))
+            response = await requester.request("GET", URL(context.spec.endpoint.url), (("Accept", EVENTS),))
         except (NotAccepted, PeerGone) as error:
             raise Unreachable(str(error)) from error
         with closing(response):

@@ -7,11 +7,8 @@ speaks no MCP.
 from __future__ import annotations
 
 import base64
-import os
 import re
 import shlex
-import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import asynccontextmanager, closing
 from operator import itemgetter
@@ -22,6 +19,7 @@ import msgspec
 from yarl import URL
 
 from mcproxy import __version__
+from mcproxy.egress.failures import alert, connect_failure
 from mcproxy.http.client import (
     ClientResponse,
     ConnectFailed,
@@ -56,8 +54,6 @@ MAX_KEPT_HEADS: Final = 256
 MAX_KEPT_HEAD_BYTES: Final = 4096
 """Bytes of a head, with the names of its varying fields, above which it is not kept: servers choose some names."""
 _REDIRECTS: Final = range(300, 400)
-_UNKNOWN_ISSUER: Final = frozenset({18, 19, 20, 21})
-"""OpenSSL's codes (X509_V_ERR_...) for certificates of an issuer that is not trusted."""
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
@@ -85,7 +81,9 @@ async def connection_pool(context: LinkContext) -> AsyncIterator[HttpConnections
         return
     spec = context.spec
     # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
-    with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
+    with closing(
+        Pool(spec.timeouts.connect, spec.max_in_flight, ways=lambda url: context.spec.leaving.way(url))
+    ) as pool:
         yield pool
 
 
@@ -188,12 +186,13 @@ class Requester:
             answer = await self._http.request(method, url, self._head(method, url, headers, varying), data)
         except ConnectFailed as error:
             raise NotAccepted(
-                self._context.redact(f"no connection to {url.origin()}: {_connect_failure(error)}")
+                self._context.redact(f"no connection to {url.origin()}: {connect_failure(error)}")
             ) from error
         except ValueError as error:
             raise NotAccepted(self._context.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
         except ConnectionBroken as error:
-            raise PeerGone(self._context.redact(f"the connection to {url.origin()} broke: {error}")) from error
+            why = alert(str(error)) or str(error)
+            raise PeerGone(self._context.redact(f"the connection to {url.origin()} broke: {why}")) from error
         head, response = answer.head, UpstreamResponse(url, answer)
         if head.cookies:
             self._remember(url, answer)
@@ -304,28 +303,6 @@ def _redirect(response: UpstreamResponse) -> URL | None:
         return response.url.join(URL(response.fields["location"]))
     except (KeyError, ValueError):
         return None
-
-
-def _connect_failure(error: ConnectFailed) -> str:
-    """The reason why no connection was made, without the address."""
-    match error.__cause__:
-        case TimeoutError():
-            return "it does not answer"
-        case ssl.SSLCertVerificationError() as refused:
-            remedy = "; SSL_CERT_FILE names authorities to trust" if refused.verify_code in _UNKNOWN_ISSUER else ""
-            return f"its certificate is not accepted: {refused.verify_message}{remedy}"
-        case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST"):
-            return "it does not speak TLS: correct the port, or write http://"
-        case ssl.SSLError() as failed:
-            return f"it does not speak TLS as we do: {failed.reason or failed}"
-        case socket.gaierror() as failed:
-            return f"its name is not known: {failed.strerror}"
-        case ConnectionRefusedError(errno=int(number)):
-            return f"{os.strerror(number)}: nothing listens there"
-        case OSError(errno=int(number)):
-            return os.strerror(number)
-        case reason:
-            return str(reason) or type(reason).__name__
 
 
 def _by_name(fields: Collection[tuple[str, str]]) -> NamedHeaders:

@@ -81,7 +81,7 @@ class _Question:
 
     def __init__(self, context: LinkContext, requester: Requester) -> None:
         assert context.spec.url is not None
-        self._url = URL(context.spec.url)
+        self._url = URL(context.spec.endpoint.url)
         self.limit = context.spec.max_message_bytes
         """Bytes of a message."""
         self._requester = requester

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.access.outgoing.addresses import is_address, is_public
+from mcproxy.egress.addresses import is_address, is_public
 
 
 @pytest.mark.parametrize(

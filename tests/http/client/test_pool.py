@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from yarl import URL
 
-from mcproxy.http.client import ConnectionBroken
+from mcproxy.http.client import ConnectFailed, ConnectionBroken
 from mcproxy.http.client.heads import write_head
-from mcproxy.http.client.pool import LOOK_UPS, ConnectFailed, Pool
+from mcproxy.http.client.pool import LOOK_UPS, Pool
 from mcproxy.telemetry.logs import about
 from tests.timeouts import GUARD
 

@@ -1,0 +1,1 @@
+"""How requests leave: decisions, certificates, and real proxies."""
