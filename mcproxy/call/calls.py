@@ -124,6 +124,8 @@ class Call(msgspec.Struct, frozen=True):
     """Shared with the calls that stages derive from this one."""
     over: LinkOwner = None
     """The owner of the link that a call of the gateway's own must go over."""
+    hurries: bool = True
+    """Whether a link that is down is tried at once for it, though its server refused the last attempts."""
 
     @property
     def method(self) -> str:

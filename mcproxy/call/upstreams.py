@@ -191,6 +191,8 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     """Its logins, with `oauth`."""
     oddities: tuple[str, ...] = ()
     """Its accepted deviations from the specifications, each completing "the server ..."."""
+    next_attempt: float | None = None
+    """The Unix time of the next attempt to connect, in seconds, while it waits for one."""
 
     def stderr_after(self, count: int) -> tuple[str, ...]:
         """Those of the last lines that follow the first `count`."""

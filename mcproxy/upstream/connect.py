@@ -71,10 +71,23 @@ async def _without_fallback(connecting: AbstractAsyncContextManager[Link]) -> As
 
 
 @asynccontextmanager
+async def _initialized(context: LinkContext) -> AsyncIterator[Link]:
+    """Connects over Streamable HTTP of the handshake era, and notes the status of a refusal."""
+    async with AsyncExitStack() as stack:
+        context.hints.refused_with = None
+        try:
+            link = await stack.enter_async_context(streamable.handshake_over_http(context))
+        except Rejected as rejected:
+            context.hints.refused_with = rejected.status
+            raise
+        yield link
+
+
+@asynccontextmanager
 async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
     async with AsyncExitStack() as stack:
         try:
-            link = await stack.enter_async_context(streamable.handshake_over_http(context))
+            link = await stack.enter_async_context(_initialized(context))
         except Rejected as rejected:
             if rejected.status not in OLD_SERVER:
                 raise
@@ -106,6 +119,14 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
             link = await stack.enter_async_context(older(context))
             hints.note_success(Era.HANDSHAKE)
             return link
+    if hints.only_initialize and (before := hints.refused_with) is not None:
+        try:
+            return await stack.enter_async_context(_initialized(context))
+        except Rejected as rejected:
+            if rejected.status == before:
+                raise
+        except Refused:
+            pass
     undecided = False
     try:
         link = await stack.enter_async_context(stateless_http.stateless_over_http(context, timeouts.probe))
@@ -121,7 +142,7 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
 
 _CONNECT: Final[dict[str, Connect]] = {
     "stdio": _stdio,
-    "http": _stateless_or(streamable.handshake_over_http),
+    "http": _stateless_or(_initialized),
     "sse": sse.handshake_over_sse,
     "auto": _stateless_or(_streamable_or_sse),
 }

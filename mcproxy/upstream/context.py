@@ -103,6 +103,10 @@ class EraHints(msgspec.Struct):
     """
     failures: int = 0
     """Failed attempts in a row, for any reason."""
+    refused_with: int | None = None
+    """The HTTP status that the last `initialize` was refused with; None if it was not refused with one."""
+    only_initialize: bool = False
+    """Whether the next attempt sends nothing but `initialize` while the server refuses that as before."""
 
     def note_success(self, era: Era | None) -> None:
         """Notes that the server connected; `era` is tried first from now on."""

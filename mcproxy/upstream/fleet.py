@@ -72,6 +72,8 @@ class Fleet:
             before[name].reconfigure(specs[name])
         self._slots.limit = settings.proxy.limits.max_connections_total
         self.upstreams = self._upstreams(settings, {name: before[name] for name in before if name not in gone})
+        for name in before.keys() - gone:
+            before[name].retry()
         for name in gone:
             before[name].retire(settings.proxy.shutdown_grace)
         if self._tasks is not None:

@@ -6,6 +6,8 @@ One task owns a link: it enters it, awaits its end and leaves it (requirement R1
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Protocol, assert_never
@@ -74,6 +76,30 @@ class LoginNeeded(Rejected):
     def __init__(self, message: str, why: str) -> None:
         super().__init__(message)
         self.why = why
+
+
+LASTING: Final = frozenset({401, 403, 404, 410})
+"""HTTP statuses of a refusal that hardly ends without a change of the configuration or of the server."""
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether a failed attempt to connect will fail again until a person changes something.
+
+    True for a refused credential or URL, an unknown name, and a certificate that is not trusted, also as the cause.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        match cause:
+            case LoginNeeded():
+                return False  # Nothing is sent before the login, which ends the wait.
+            case Rejected(status=status) if status in LASTING:
+                return True
+            case socket.gaierror():
+                return cause.errno != socket.EAI_AGAIN
+            case ssl.SSLCertVerificationError():
+                return True
+        cause = cause.__cause__
+    return False
 
 
 class Link(Protocol):

@@ -30,7 +30,7 @@ from mcproxy.call.upstreams import (
     ServerIdentity,
     UpstreamEvent,
 )
-from mcproxy.concurrency.backoff import LONGEST
+from mcproxy.concurrency.backoff import LONGEST, delay_after_refusals
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
@@ -39,7 +39,7 @@ from mcproxy.telemetry.logs import about, shortened
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded, UsedLink
-from mcproxy.upstream.link import Connect, Link, LoginNeeded, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Link, LoginNeeded, NotAccepted, Rejected, Unreachable, is_lasting
 
 log = structlog.get_logger()
 
@@ -47,6 +47,8 @@ MAX_QUOTED: Final = 2000
 """Characters of a loss's reason that the reasons of later failures quote."""
 MAX_SHORT_LIVED: Final = 1
 """Short-lived connections in a row after which calls wait for the backoff too."""
+FULL_ATTEMPT: Final = 4
+"""Of the attempts at a server that refuses for good, each so many tries all transports and eras."""
 PATIENCE: Final = 2.0
 """Seconds for which calls wait while no connection is made because the last ones ended at once."""
 
@@ -140,7 +142,9 @@ class ReconnectingLink:
         clock: Callable[[], float],
         prepare: Callable[[LinkOwner, ServerIdentity, Handler], Awaitable[None]],
         idling: Idling = NEVER_IDLE,
+        delay_after_refusals: Callable[[int], float] = delay_after_refusals,
     ) -> None:
+        self._delay_after_refusals = delay_after_refusals
         self.context: Final = context
         self._connect = connect
         self._on_event = on_event
@@ -164,6 +168,10 @@ class ReconnectingLink:
         self._loss: str | None = None
         """The reason why the last connection was lost, until there is another."""
         self._paused_until = -math.inf
+        self._refusals = 0
+        """Attempts in a row that failed for a reason that lasts (`is_lasting`)."""
+        self.next_attempt: float | None = None
+        """The Unix time of the next attempt, while it is waited for."""
         self._login_why = ""
         """The reason why a person must log in, from the last attempt to connect."""
         self.status = LinkStatus(LinkState.CONNECTING, clock())
@@ -243,12 +251,15 @@ class ReconnectingLink:
             is_well = self.context.has_moved or anyio.current_time() - started > LONGEST
             failures = 0 if is_well else failures + 1
             short_lived = short_lived + 1 if failures and self._connections > connections else 0
+            seconds = max(self._delays(failures), self._delay_after_refusals(self._refusals))
+            self.next_attempt = self._clock() + seconds
             if short_lived > MAX_SHORT_LIVED:
                 # Else each call, and each fetch of a list after connecting, would make and lose another connection.
-                await self._pause(self._delays(failures))
-                continue
-            with anyio.move_on_after(self._delays(failures)):
-                await self._attempt.wanted.wait()
+                await self._pause(seconds)
+            else:
+                with anyio.move_on_after(seconds):
+                    await self._attempt.wanted.wait()
+            self.next_attempt = None
 
     async def _pause(self, seconds: float) -> None:
         """Makes no connection for so long, whoever wants one. Calls do not wait for the end of a long pause."""
@@ -267,18 +278,25 @@ class ReconnectingLink:
 
     async def _connect_once(self) -> None:
         """One attempt to connect and, if it succeeds, the life of the connection."""
+        lasts, refusals = False, self._refusals
+        is_routine = refusals > 0 and not self._attempt.wanted.is_set()
+        self.context.hints.only_initialize = is_routine and refusals % FULL_ATTEMPT != 0
         try:
             error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
+            lasts = error is not None and self.context.spec.url is not None
         except Unreachable as unreachable:
+            lasts = is_lasting(unreachable)
             error, failure = shortened(self.context.redact(str(unreachable))), LinkFailure.UNREACHABLE
         except LoginNeeded as needed:
             error, failure = shortened(self.context.redact(str(needed))), LinkFailure.LOGIN
             self._login_why = needed.why
         except Rejected as rejected:
+            lasts = is_lasting(rejected)
             error, failure = shortened(self.context.redact(str(rejected))), LinkFailure.REJECTED
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL
+        self._refusals = refusals + 1 if lasts else 0
         if error is not None and self.status.state is not LinkState.IDLE:
             error = self._with_earlier_causes(error)
             self._settle_attempt(error)
@@ -409,7 +427,7 @@ class ReconnectingLink:
         link = self._link
         try:
             if link is None or link.is_closed:
-                link = await self._connected_link()
+                link = await self._connected_link(hurries=call.hurries)
             try:
                 return await link(call)
             except NotAccepted:
@@ -434,12 +452,17 @@ class ReconnectingLink:
         except (NotAccepted, PeerGone) as error:
             return self._failed(f"{call.method}: {error}")
 
-    async def _connected_link(self) -> Link:
-        """The link, after at most one attempt to connect that all waiters share. Raises Unreachable."""
+    async def _connected_link(self, *, hurries: bool = True) -> Link:
+        """The link, after at most one attempt to connect that all waiters share. Raises Unreachable.
+
+        Without `hurries`, no attempt is made for it at a server that refuses for good.
+        """
         if self._link is not None and not self._link.is_closed:
             return self._link
         if (why := self._why_paused()) is not None:
             raise Unreachable(why)
+        if not hurries and self._refusals and self.next_attempt is not None:
+            raise Unreachable(self.status.error or self._what_lasts())
         attempt = self._attempt
         attempt.wanted.set()
         with anyio.move_on_after(self.context.spec.timeouts.connect):

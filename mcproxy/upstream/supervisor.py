@@ -170,6 +170,7 @@ class Supervisor:
             stderr_count=self._shared_context.stderr.count,
             login=None if self.logins is None else self.logins.status,
             oddities=self._oddities.sentences,
+            next_attempt=self._shared.next_attempt,
         )
 
     async def run(self) -> None:

@@ -48,11 +48,17 @@ def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = tim
         print_table(COLUMNS, [_row(upstream, now()) for upstream in in_trouble])
         for upstream in in_trouble:
             if upstream["error"]:
-                print_err(f"{upstream['name']}: {upstream['error']}")
+                print_err(f"{upstream['name']}: {upstream['error']}{_next_attempt(upstream, now())}")
             for oddity in upstream["oddities"]:
                 print_err(f"{upstream['name']}: the server {oddity}")
     in_order = found["refused_reload"] is None and not found["audit_failing"]
     return ExitCode.OK if in_order and all(map(is_well, upstreams)) else ExitCode.FAILED
+
+
+def _next_attempt(upstream: Mapping[str, Any], now: float) -> str:
+    """When the next attempt to connect is due, as the end of a sentence."""
+    due = upstream["next_attempt"]
+    return "" if due is None else f"; the next attempt is due in {_ago(max(0.0, due - now))}"
 
 
 def is_well(upstream: Mapping[str, Any]) -> bool:

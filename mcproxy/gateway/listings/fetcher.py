@@ -355,7 +355,14 @@ class ListFetcher(Component):
         return await self._ask(key.link, key.kind, params, owner)
 
     async def _ask(
-        self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None, caller: Caller | None = None
+        self,
+        link: LinkKey,
+        kind: Kind,
+        params: Params,
+        listener: Listener | None,
+        caller: Caller | None = None,
+        *,
+        hurries: bool = True,
     ) -> Outcome:
         """One page, within the upstream's timeout for lists; time to connect, if needed, comes on top."""
         if link.upstream not in self._upstreams:
@@ -363,7 +370,8 @@ class ListFetcher(Component):
         timeouts = self._timeouts[link.upstream]
         seconds = timeouts.list + (0 if self._catalogue.known.is_up(link) else timeouts.connect)
         with anyio.move_on_after(seconds):
-            return await self._upstreams[link.upstream](internal_call(link, kind.list_method, params, listener, caller))
+            call = internal_call(link, kind.list_method, params, listener, caller, hurries=hurries)
+            return await self._upstreams[link.upstream](call)
         sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
 
@@ -372,7 +380,7 @@ class ListFetcher(Component):
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         caller = self._callers.pop(link, None)
         if (owner or caller) is not None and not self._catalogue.known.is_up(link):
-            await self._ask(link, Kind.TOOLS, {}, owner, caller)
+            await self._ask(link, Kind.TOOLS, {}, owner, caller, hurries=False)
         self._wakeup.notify_all()
 
     async def _expire(self, link: LinkKey) -> None:

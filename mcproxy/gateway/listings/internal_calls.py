@@ -36,8 +36,14 @@ GATEWAY_ITSELF: Final[Client] = _GatewayItself()
 
 
 def internal_call(
-    link: LinkKey, method: str, params: Params, listener: Listener | None = None, owner: Caller | None = None
+    link: LinkKey,
+    method: str,
+    params: Params,
+    listener: Listener | None = None,
+    owner: Caller | None = None,
+    *,
+    hurries: bool = True,
 ) -> Call:
     """A call over `link`, on behalf of its owner's listener or caller, if any: they make the link if there is none."""
     caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
-    return Call(METHODS[method], params, caller, GATEWAY_ITSELF, listener, over=link.owner)
+    return Call(METHODS[method], params, caller, GATEWAY_ITSELF, listener, over=link.owner, hurries=hurries)
