@@ -91,7 +91,11 @@ async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
         except Rejected as rejected:
             if rejected.status not in OLD_SERVER:
                 raise
-            link = await stack.enter_async_context(sse.handshake_over_sse(context))
+            try:
+                link = await stack.enter_async_context(sse.handshake_over_sse(context))
+            except (Rejected, Unreachable) as older:
+                # A server of today that fails is far more frequent than one of HTTP+SSE.
+                raise Rejected(f"{rejected} (and as HTTP+SSE: {older})", rejected.status, rejected.said) from older
         yield link
 
 

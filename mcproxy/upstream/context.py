@@ -101,6 +101,8 @@ class EraHints(msgspec.Struct):
 
     None where neither is known: the newest is tried first then.
     """
+    version: str | None = None
+    """The version of the handshake era that a server accepted which had refused the newest."""
     failures: int = 0
     """Failed attempts in a row, for any reason."""
     refused_with: int | None = None
@@ -116,7 +118,7 @@ class EraHints(msgspec.Struct):
         """Notes a failure: the server may have been replaced by one of another era."""
         self.failures += 1
         if self.failures >= DOUBTFUL_AFTER:
-            self.expected = None
+            self.expected = self.version = None
 
 
 class _TimeoutsByMethod(dict[str, Timeouts]):

@@ -44,7 +44,15 @@ class Unreachable(Exception):
 
 
 class Refused(Unreachable):
-    """The server answered the handshake with a refusal."""
+    """The server answered the handshake with a refusal.
+
+    `said` are its words, unbounded and not redacted; `code` is that of its JSON-RPC error, if it was one.
+    """
+
+    def __init__(self, message: str, said: str = "", code: int | None = None) -> None:
+        super().__init__(message)
+        self.said = said
+        self.code = code
 
 
 class CutOff(Unreachable):
@@ -56,11 +64,15 @@ class NotAccepted(Exception):
 
 
 class Rejected(Exception):
-    """The upstream answered with something other than MCP. `status` is the HTTP status, if any."""
+    """The upstream answered with something other than MCP.
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    `status` is the HTTP status, if any; `said` is the beginning of the body, not redacted.
+    """
+
+    def __init__(self, message: str, status: int | None = None, said: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.said = said
 
 
 class Echoed(Rejected):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
 
+import anyio
 import msgspec
 from yarl import URL
 
@@ -18,6 +19,7 @@ from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
     Message,
+    Notification,
     Request,
     RequestId,
     encode_whole,
@@ -36,6 +38,8 @@ from mcproxy.upstream.http.responses import (
 )
 from mcproxy.upstream.link import NotAccepted, Rejected
 
+NOTIFICATION_PATIENCE: Final = 3.0
+"""Seconds for which the response to a notification is waited for; servers exist that never send one."""
 SHORTEST_POLL: Final = 0.1
 """Seconds between two polls at least, whatever the server asks for."""
 
@@ -92,6 +96,9 @@ class HttpRules(Protocol):
     async def judge(self, response: UpstreamResponse, body: bytes, request: Request | None) -> None:
         """Judges an HTTP error that is not the answer to `request`, nor to any request if that is None."""
 
+    def note_refused(self, message: Notification, response: UpstreamResponse, body: bytes) -> None:
+        """Notes that a notification was answered with an HTTP error. Raises nothing."""
+
     def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
         """Notes that a request failed. Raises nothing."""
 
@@ -100,6 +107,14 @@ class HttpRules(Protocol):
 
     async def close(self) -> None:
         """Takes leave of the server. Raises nothing."""
+
+
+class Finished:
+    """The end of a delivery, and the error that it ended with."""
+
+    def __init__(self) -> None:
+        self.event: Final = anyio.Event()
+        self.error: NotAccepted | Rejected | None = None
 
 
 class StreamableHttp:
@@ -129,15 +144,41 @@ class StreamableHttp:
             await self._rules.close()
 
     def send(self, message: Message) -> Awaitable[None]:
-        return self._exchange(message) if isinstance(message, Request) else self._post(message)
+        if isinstance(message, Request):
+            return self._exchange(message)
+        return self._notify(message) if isinstance(message, Notification) else self._post(message)
 
     async def _post(self, message: Message) -> None:
         response = await self.request("POST", self._rules.head(message)[0], encode_whole(message))
         try:
             if not response.ok:
-                await self._rules.judge(response, await read_prefix(response), None)
+                body = await read_prefix(response)
+                if isinstance(message, Notification):
+                    self._rules.note_refused(message, response, body)
+                else:
+                    await self._rules.judge(response, body, None)
         finally:
             response.release()
+
+    async def _notify(self, message: Notification) -> None:
+        """Sends a notification. No answer to it ends anything, and one that does not come is not waited for long."""
+        done = Finished()
+        self._conversation.tasks.start_soon(self._deliver, message, done)
+        with anyio.move_on_after(NOTIFICATION_PATIENCE):
+            await done.event.wait()
+        if done.error is not None:
+            raise done.error
+
+    async def _deliver(self, message: Notification, done: Finished) -> None:
+        try:
+            with anyio.move_on_after(self._context.spec.timeouts.idle):
+                await self._post(message)
+        except PeerGone:
+            self._context.oddities.note("notification", "hangs up on notifications; accepted")
+        except (NotAccepted, Rejected) as error:
+            done.error = error
+        finally:
+            done.event.set()
 
     async def request(self, method: str, headers: ExtraHeaders, body: bytes | None = None) -> UpstreamResponse:
         """Sends what is no request of MCP; takes no more calls if there is no connection for it."""

@@ -6,6 +6,7 @@ Implements lifecycle, Initialization (2024-11-05 to 2025-11-25), but for the `no
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from msgspec import Raw
@@ -28,6 +29,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.tasks import without_tasks
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.leniency import has_parts, may_be_about_versions, next_version, speaks_of_versions
 from mcproxy.upstream.link import NotAccepted, Refused, Rejected
 
 SHARED_CAPABILITIES: Final[Params] = {
@@ -37,12 +39,12 @@ SHARED_CAPABILITIES: Final[Params] = {
 }
 """All capabilities that the gateway can bridge: some servers offer tools according to these (requirement R61)."""
 
-UNREADABLE: Final = frozenset({400, 500})
+UNREADABLE: Final = frozenset({400, 406, 409, 415, 422, 426, 500, 501})
 """HTTP statuses with which servers refuse an `initialize` that they cannot read."""
 INITIALIZE_ID: Final = 0
 INITIALIZE_AGAIN_ID: Final = 2**31 - 1
-"""The ids of `initialize`, said once and once more: numbers that every server can read. No conversation mints either,
-so a late answer is never taken for that of a call."""
+"""The ids of `initialize`, said once and again: numbers that every server can read. Later ones count down. No
+conversation mints any of them, so a late answer is never taken for that of a call."""
 
 _ELICITATION: Final = "elicitation"
 _PARTED: Final = frozenset({"sampling", _ELICITATION})
@@ -67,25 +69,51 @@ class Initialization:
         return request.params == self._introduction
 
     async def _shake_hands(self) -> Response:
-        """The answer to `initialize`, which is said more plainly to a server that refuses it.
+        """The answer to `initialize`, which is said in other words to a server that refuses it.
 
-        Some refuse what they do not know of our capabilities, as many on the Java SDK do.
+        Some refuse what they do not know of our capabilities, as many on the Java SDK do; others every version that
+        they do not know, though they should answer with one of theirs (lifecycle, Version Negotiation).
         """
-        capabilities = _capabilities(self._context)
+        capabilities, hints = _capabilities(self._context), self._context.hints
+        version = hints.version or LATEST_HANDSHAKE
         try:
-            return await self._initialize(capabilities, INITIALIZE_ID)
+            return await self._initialize(version, capabilities, INITIALIZE_ID)
         except (Refused, Rejected) as refusal:
-            plain = _plain(capabilities)
-            if plain == capabilities or (isinstance(refusal, Rejected) and refusal.status not in UNREADABLE):
+            if not _may_be_said_otherwise(refusal):
                 raise
             with suppress(NotAccepted, PeerGone, RequestTimeout):
-                return await self._initialize(plain, INITIALIZE_AGAIN_ID)
+                answer = await self._in_other_words(version, capabilities, refusal)
+                if answer is not None:
+                    return answer
             raise
 
-    async def _initialize(self, capabilities: Params, id: RequestId) -> Response:
+    async def _in_other_words(self, version: str, capabilities: Params, refusal: Refused | Rejected) -> Response | None:
+        """The answer to `initialize` said more plainly, then with other versions, each at most once."""
+        ids, plain, refused = count(INITIALIZE_AGAIN_ID, -1), _plain(capabilities), {version}
+        if plain != capabilities and not speaks_of_versions(refusal.said):
+            with suppress(Refused, Rejected):
+                return await self._initialize(version, plain, next(ids))
+        while may_be_about_versions(refusal.said, _code(refusal)):
+            another = next_version(refusal.said, refused)
+            if another is None:
+                return None
+            refused.add(another)
+            try:
+                answer = await self._initialize(another, capabilities if has_parts(another) else plain, next(ids))
+            except (Refused, Rejected) as further:
+                refusal = further
+                continue
+            self._context.hints.version = another
+            self._context.oddities.note(
+                "version_refused", f"refuses versions that it does not know; {another} was accepted"
+            )
+            return answer
+        return None
+
+    async def _initialize(self, version: str, capabilities: Params, id: RequestId) -> Response:
         connect = self._context.spec.timeouts.connect
         self._introduction = {
-            "protocolVersion": raw(LATEST_HANDSHAKE),
+            "protocolVersion": raw(version),
             "capabilities": raw(capabilities),
             "clientInfo": raw({"name": "mcproxy", "version": __version__}),
         }
@@ -94,8 +122,20 @@ class Initialization:
             "initialize", self._introduction, self._send, Timeouts(connect, connect), id=id
         )
         if isinstance(answer, ErrorResponse):
-            raise Refused(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+            error = answer.error
+            said = f"{error.message} {bytes(error.data or b'').decode(errors='replace')}"
+            raise Refused(f"initialize was refused: {error.message} ({error.code})", said, error.code)
         return answer
+
+
+def _may_be_said_otherwise(refusal: Refused | Rejected) -> bool:
+    """Whether a refusal may be due to how `initialize` was said."""
+    return isinstance(refusal, Refused) or refusal.status in UNREADABLE
+
+
+def _code(refusal: Refused | Rejected) -> int | None:
+    """The JSON-RPC code of a refusal; of one that has none, its HTTP status."""
+    return refusal.code if isinstance(refusal, Refused) else refusal.status
 
 
 def _capabilities(context: LinkContext) -> Params:

@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from mcproxy.call.upstreams import PushChannel
 from mcproxy.concurrency import backoff
 from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
+from mcproxy.protocol.eras import V2025_06_18
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     ErrorResponse,
     Message,
+    Notification,
     Request,
     RequestId,
 )
@@ -134,7 +136,9 @@ class _Session:
         return headers, NO_FIELDS
 
     def _headers(self) -> ExtraHeaders:
-        known = ((SESSION, self._session), (VERSION, self._conversation.version))
+        version = self._conversation.version
+        # Where it is absent, 2025-03-26 is meant (transports, 2025-11-25); some servers of old refuse it.
+        known = ((SESSION, self._session), (VERSION, version if version and version >= V2025_06_18 else None))
         return tuple((name, value) for name, value in known if value is not None)
 
     def note(self, response: HttpResponse) -> None:
@@ -145,11 +149,23 @@ class _Session:
             raise Rejected("its session id is too long, or has characters other than visible ASCII")
         self._session, self._post_headers, self.wants_heads = id, None, False
 
+    def note_refused(self, message: Notification, response: HttpResponse, body: bytes) -> None:
+        """Counts it. If it says that the session is lost, the server is asked whether that is so (R2)."""
+        self._context.oddities.note("notification", f"answers notifications with HTTP {response.status}; accepted")
+        if self._conversation.version is not None and session_is_lost(
+            response.status, body, error_in(body), had_session=self._session is not None
+        ):
+            self._ask_whether_lost()
+
+    def _ask_whether_lost(self) -> None:
+        if not self._conversation.is_closed and not self._is_pinging:
+            self._conversation.tasks.start_soon(self._drain_unless_answered)
+
     def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
         broke = isinstance(error, PeerGone) or (isinstance(error, Rejected) and (error.status or 0) >= 500)
         is_open = self._conversation.version is not None and not self._conversation.is_closed
-        if broke and is_open and not self._is_pinging:
-            self._conversation.tasks.start_soon(self._drain_unless_answered)
+        if broke and is_open:
+            self._ask_whether_lost()
 
     async def _drain_unless_answered(self) -> None:
         """Closes the link if the server answers nothing in its session any more, so that another is made.

@@ -280,7 +280,7 @@ class Requester:
             sentence = f"it answered with {response.content_type!r}, neither JSON nor an event stream"
         elif is_page and response.status in ELSEWHERE:
             sentence += ": a web page, and no MCP endpoint; correct the path of `url`"
-        return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
+        return Rejected(f"{sentence}: {text}" if text else sentence, response.status, quotable(body))
 
     def _remedy(self, response: UpstreamResponse) -> str:
         """What to do about a 401 or 403."""

@@ -26,6 +26,7 @@ from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
     InvalidMessage,
     Message,
+    Notification,
     Params,
     Request,
     RequestId,
@@ -137,8 +138,11 @@ async def _probed(question: _Question, timeout: float) -> ServerIdentity:
                 return identity(await _first_answer(question, response))
     except TimeoutError as error:
         raise Older(f"no answer to {QUESTION.method} after {timeout:g} s (probe)", undecided=True) from error
-    except (NotAccepted, PeerGone) as error:
+    except NotAccepted as error:
         raise Unreachable(f"{QUESTION.method}: {error}") from error
+    except PeerGone as error:
+        # Some servers of old hang up on a method that they do not know.
+        raise Older(f"{QUESTION.method}: {error}", undecided=True) from error
 
 
 async def _first_answer(question: _Question, response: HttpResponse) -> Response | ErrorResponse:
@@ -172,8 +176,8 @@ async def _first_refusal(
 ) -> Response | ErrorResponse:
     """Judges a refusal of the probe: the body of a 4xx decides; other statuses say nothing about the era.
 
-    streamable-http, Backward Compatibility. Some servers of the handshake era fail with 500 at a method that they do
-    not know, as the Java SDK's without sessions do.
+    streamable-http, Backward Compatibility. Some servers of the handshake era, and gateways in front of them, answer a
+    method that they do not know with 403, 429 or 5xx, as the Java SDK's without sessions do with 500.
     """
     results = [answer for answer in answers if isinstance(answer, Response)]
     if results:
@@ -181,10 +185,9 @@ async def _first_refusal(
     if answers and _is_clients_fault(response.status):
         return answers[0]
     rejection = await question.rejection(response, body)
-    failed = response.status == HTTPStatus.INTERNAL_SERVER_ERROR
-    if failed or _is_clients_fault(response.status):
-        raise Older(str(rejection), undecided=failed)
-    raise rejection
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        raise rejection
+    raise Older(str(rejection), undecided=not _is_clients_fault(response.status))
 
 
 class _Mirroring:
@@ -258,6 +261,9 @@ class _Rules:
 
     def check(self, error: ErrorResponse) -> None:
         """There is no session that it could be about."""
+
+    def note_refused(self, message: Notification, response: HttpResponse, body: bytes) -> None:
+        """In this era the gateway sends no notifications over HTTP."""
 
     def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
         """A request that fails says nothing about others."""
