@@ -77,7 +77,7 @@ class LogLevels(Component):
         self._sent: dict[LinkKey, str] = {}
         """The level that each link's upstream agreed to."""
         self._of_calls: dict[LinkKey, str] = {}
-        """The most verbose level that a stateless call asked each link for since the link came up."""
+        """The most verbose level that a stateless call asked each link for since nothing needed the link."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -163,7 +163,9 @@ class LogLevels(Component):
         match event:
             case Connected():
                 self._syncs.want(link)  # what was wanted while it was being prepared
-            case Disconnected() | Idled() | Retired():
+            case Disconnected():
+                self._sent.pop(link, None)  # what calls asked for stays: one of them may wait for the next connection
+            case Idled() | Retired():
                 self._forget(link)
             case UpstreamChanged():
                 pass

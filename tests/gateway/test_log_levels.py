@@ -148,6 +148,17 @@ async def test_a_server_that_logs_nothing_unasked_is_asked_for_the_level_of_a_st
         assert [call.method for call in upstream.calls][-4:] == [SET_LEVEL, *["tools/call"] * 3]
 
 
+async def test_the_level_of_a_stateless_call_is_set_again_over_the_connection_that_it_gets() -> None:
+    upstream = running(logging={})
+    async with house(upstream) as h:
+        await h.ready()
+        await log(h, "debug")
+        upstream.disconnect()
+        upstream.connect()
+        await upstream.called(SET_LEVEL, 2)
+        assert levels(upstream) == ["debug", "debug"]
+
+
 async def test_the_level_of_a_stateless_call_silences_no_client_that_names_none() -> None:
     upstream = running(logging={})
     async with house(upstream) as h:
