@@ -52,13 +52,12 @@ from mcproxy.protocol.methods import METHODS, Kind, Shape
 from mcproxy.protocol.tasks import listened
 from mcproxy.settings import Content
 from mcproxy.settings.upstreams.upstream import ArgumentOverride
-from mcproxy.upstream.handshake.server_requests import with_single_block
-from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
+from mcproxy.upstream.handshake.server_requests import UrlElicitations, with_single_block
 from mcproxy.upstream.link import supported_versions
 from mcproxy.upstream.stateless import probe
-from mcproxy.upstream.stateless.listen_filter import ListenFilter
+from mcproxy.upstream.stateless.dialect import read_result
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders
-from mcproxy.upstream.stateless.results import outcome
+from mcproxy.upstream.stateless.subscriptions import ListenFilter
 from tests.docs.decoders import grows
 from tests.docs.decoders import places as all_places
 
@@ -202,10 +201,10 @@ FUNCTIONS: Final[dict[str, Callable[[Raw], object]]] = {
         {"notifications": Raw(b'{"resourceSubscriptions":%b}' % text)}
     ),
     "tasks to listen for": lambda text: listened({"notifications": Raw(b'{"taskIds":%b}' % text)}),
-    "input requests": lambda text: outcome(
+    "input requests": lambda text: read_result(
         {"resultType": Raw(b'"input_required"'), "inputRequests": text}, METHODS["tools/call"]
     ),
-    "params of input requests": lambda text: outcome(
+    "params of input requests": lambda text: read_result(
         {
             "resultType": Raw(b'"input_required"'),
             "inputRequests": Raw(b'{"a":{"method":"roots/list","params":%b}}' % text),

@@ -44,8 +44,7 @@ from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, Sha
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Answering, Conversation, OnNotification, changes
 from mcproxy.upstream.handshake.initialization import Initialization
-from mcproxy.upstream.handshake.server_requests import ServerRequests
-from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
+from mcproxy.upstream.handshake.server_requests import ServerRequests, UrlElicitations
 from mcproxy.upstream.link import (
     CutOff,
     Echoed,

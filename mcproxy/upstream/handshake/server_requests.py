@@ -19,12 +19,14 @@ from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
 from mcproxy.protocol.envelope import META, without_hop_meta
 from mcproxy.protocol.eras import V2025_11_25
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import Bounded, TooMany, parse_array
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
+    ErrorObject,
     ErrorResponse,
     InvalidMessage,
     Params,
@@ -44,7 +46,6 @@ from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Conversation
-from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
@@ -78,6 +79,53 @@ def _joined(blocks: list[Raw]) -> Raw | None:
 def _text_of(block: Raw) -> str | None:
     members = object_or_empty(block)
     return parse_text(members.get(_TEXT, b"")) if parse_text(members.get("type", b"")) == _TEXT else None
+
+
+MAX_DATA: Final = 4 * 1024 * 1024
+"""Bytes of the data of an error that is read."""
+
+
+class _Required(msgspec.Struct):
+    """The `data` of URLElicitationRequiredError; only the ids are read here."""
+
+    elicitations: Raw
+
+
+_required = Bounded(_Required)
+
+
+class UrlElicitations:
+    """The elicitations that are not complete; beyond `most`, the oldest are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._listeners: dict[str, Listener] = {}
+
+    def note(self, question: Params, listener: Listener | None) -> None:
+        """Notes that `question` goes to the client of `listener`; ignores all but URL elicitations."""
+        id = parse_text(question.get("elicitationId", b""))
+        if id is None or listener is None:
+            return
+        self._listeners.pop(id, None)
+        if len(self._listeners) >= self._most:
+            del self._listeners[next(iter(self._listeners))]
+        self._listeners[id] = listener
+
+    def note_required(self, error: ErrorObject, listener: Listener | None) -> None:
+        """Notes the elicitations that a URLElicitationRequiredError demands."""
+        if error.code != URL_ELICITATION_REQUIRED or len(error.data or b"") > MAX_DATA:
+            return
+        try:
+            listed = _required.decode(error.data or EMPTY_OBJECT).elicitations
+            questions = [parse_object(question) for question in parse_array(listed, self._most)]
+        except (msgspec.MsgspecError, InvalidMessage, RecursionError):
+            return
+        for question in questions:
+            self.note(question, listener)
+
+    def complete(self, params: Params) -> Listener | None:
+        """The listener that a `notifications/elicitation/complete` is for; forgets the elicitation."""
+        return self._listeners.pop(parse_text(params.get("elicitationId", b"")) or "", None)
 
 
 class ReplyNow(msgspec.Struct, frozen=True):

@@ -10,7 +10,11 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from mcproxy.call.calls import Call, Complete, Failed, Outcome
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
@@ -18,7 +22,10 @@ from mcproxy.pending_requests import PeerGone, Timeouts
 from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
 from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, without_hop_meta, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
+from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
+from mcproxy.protocol.json.bounds import MAX_VALUES, check_values
 from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorResponse,
     InvalidMessage,
@@ -28,36 +35,111 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
+    is_null,
     json_of,
     parse_id,
     parse_object,
+    parse_text,
+    raw,
 )
 from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
     CANCELLED,
     DISCOVER,
+    INPUT_CAPABILITIES,
     LISTEN,
     LOG_MESSAGE,
     METHODS,
     PROGRESS,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    Method,
 )
-from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared_tasks
+from mcproxy.protocol.tasks import DECLARED, EXTENSION, TASK, extensions, offer, shared_tasks
 from mcproxy.upstream.attribution import Attributed
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Answering, Conversation, OnNotification
 from mcproxy.upstream.link import NotAccepted
 from mcproxy.upstream.stateless import probe as probing
-from mcproxy.upstream.stateless import results
-from mcproxy.upstream.stateless.listen_filter import announced
-from mcproxy.upstream.stateless.subscriptions import ListenStream
+from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
 
 FOREVER: Final = Timeouts(math.inf, math.inf)
 """The timeout of the listen stream once it is acknowledged: it lasts as long as its link."""
 
 FIRST_LISTEN_TIMEOUT: Final = 1.0
 """Seconds that a new link waits for its listen stream; if it opens later, all lists count as changed."""
+
+
+COMPLETE: Final = "complete"
+INPUT_REQUIRED: Final = "input_required"
+
+
+class Malformed(Exception):
+    """A result that violates the specification. The text says how."""
+
+
+class _InputRequestBody(msgspec.Struct):
+    method: str
+    params: Raw | UnsetType = UNSET
+
+
+_COMPLETE: Final = raw(COMPLETE)
+_ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
+_question = msgspec.json.Decoder(_InputRequestBody)
+_state = msgspec.json.Decoder(str)
+
+
+def read_result(result: Params, row: Method, extensions: Collection[str] = (), *, asks_more: bool = False) -> Outcome:
+    """The outcome of a request of `row` with this result. Raises Malformed.
+
+    `extensions` are those that client and server share: a result type that is unknown here may belong to one. With
+    `asks_more` both have extensions that the gateway does not know, whose methods may ask for input.
+    """
+    # basic, ResultType: "clients MUST treat an absent `resultType` as complete".
+    said = result.get("resultType")
+    if said is None or said == _COMPLETE:
+        return Complete(result)
+    kind = parse_text(said)
+    if kind is None:
+        raise Malformed("its result is unreadable: its type is no string")
+    if kind == INPUT_REQUIRED:
+        return _wanted(result, row, asks_more=asks_more)
+    if kind == TASK and not (row.deferrable and EXTENSION in extensions):
+        # tasks extension, Capability Negotiation: only to clients that declared it, and only for such requests.
+        raise Malformed(f"its result is a task, which is not allowed for {row.name} here")
+    if kind != COMPLETE and not extensions:
+        raise Malformed(f"its result is of an unknown type ({kind[:100]!r}), and no extension is shared with it")
+    return Complete(result)
+
+
+def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
+    if not row.may_ask:
+        raise Malformed(f"it asks for input, which is not allowed for {row.name}")
+    result = {key: value for key, value in result.items() if key not in _ASKING or not is_null(value)}
+    try:
+        state = _state.decode(result[REQUEST_STATE]) if REQUEST_STATE in result else None
+        asked = result.get(INPUT_REQUESTS, EMPTY_OBJECT)
+        check_values(asked, MAX_VALUES)
+        listed = parse_object(asked)
+        questions = {key: _question.decode(question) for key, question in listed.items()}
+        requests = {key: InputRequest(question.method, _params(question)) for key, question in questions.items()}
+    except (msgspec.MsgspecError, InvalidMessage, RecursionError) as error:
+        raise Malformed(f"it asks for input in a malformed way: {error}") from error
+    methods = [question.method for question in questions.values()]
+    unknown = next((method for method in methods if not _may_be_asked(method, asks_more=asks_more)), None)
+    if unknown is not None:
+        raise Malformed(f"it asks for something that no client can be asked for: {unknown[:100]!r}")
+    if not questions and state is None:
+        raise Malformed("it asks for input, with neither inputRequests nor a requestState")
+    return InputRequired(requests, state, result)
+
+
+def _may_be_asked(method: str, *, asks_more: bool) -> bool:
+    return method in INPUT_CAPABILITIES or (asks_more and is_of_extension(method))
+
+
+def _params(question: _InputRequestBody) -> Params:
+    return {} if question.params is UNSET else without_hop_meta(parse_object(question.params))
 
 
 class StatelessDialect:
@@ -134,10 +216,10 @@ class StatelessDialect:
             return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
         try:
             if not self._extensions:
-                return results.outcome(answer.result, call.row)
+                return read_result(answer.result, call.row)
             asks = self._has_unknown_extensions and bool(unknown_extensions(call.caller.capabilities))
-            return results.outcome(answer.result, call.row, self._shared_extensions(call.caller), asks_more=asks)
-        except results.Malformed as malformed:
+            return read_result(answer.result, call.row, self._shared_extensions(call.caller), asks_more=asks)
+        except Malformed as malformed:
             return self._context.failed(call, str(malformed), Reason.PROTOCOL_ERROR)
 
     def _shared_extensions(self, caller: Caller) -> Collection[str]:

@@ -6,8 +6,8 @@ notification is missed. Does no I/O: the conversation provides a function that l
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
@@ -18,11 +18,14 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists
+from mcproxy.catalog.uris import canonical
 from mcproxy.concurrency import backoff
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, without_hop_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
+from mcproxy.protocol.json.bounds import parse_texts
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -35,14 +38,17 @@ from mcproxy.protocol.jsonrpc import (
     Params,
     RequestId,
     Response,
+    nonnull,
     parse_id,
     parse_object,
     parse_text,
+    raw,
 )
 from mcproxy.protocol.methods import (
     ACKNOWLEDGED,
     CHANGED,
     LISTEN,
+    LISTEN_FLAGS,
     LISTEN_URIS,
     RESOURCE_UPDATED,
     Kind,
@@ -50,7 +56,6 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import LISTEN_TASKS, TASK_ID, TASK_NOTIFICATION, listened, listening_for
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import NotAccepted, Rejected, task_group
-from mcproxy.upstream.stateless.listen_filter import FilterEntry, ListenFilter
 
 log = structlog.get_logger()
 
@@ -62,6 +67,75 @@ Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | Er
 
 Raises NotAccepted, PeerGone or Rejected.
 """
+
+
+SPARE: Final = 1000
+"""Names that an acknowledgement may have beyond twice the requested ones; one with more is not read."""
+
+
+class FilterEntry(NamedTuple):
+    """One name in a filter: `member` is LISTEN_URIS or LISTEN_TASKS."""
+
+    member: str
+    name: str
+
+
+class ListenFilter(msgspec.Struct, frozen=True):
+    """The notifications that a stream requests, or has agreed to."""
+
+    flags: frozenset[str] = frozenset()
+    """A subset of `LISTEN_FLAGS`."""
+    uris: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, flags: frozenset[str], named: Collection[FilterEntry]) -> ListenFilter:
+        """The filter with these flags, and with the URIs and tasks in `named`."""
+        uris = frozenset(name for member, name in named if member == LISTEN_URIS)
+        return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.named)
+
+    @property
+    def named(self) -> frozenset[FilterEntry]:
+        """The URIs and tasks, one entry each."""
+        uris = frozenset(FilterEntry(LISTEN_URIS, uri) for uri in self.uris)
+        return uris | {FilterEntry(LISTEN_TASKS, id) for id in self.tasks}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The lists that the flags stand for."""
+        return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
+
+    def params(self) -> Params:
+        """The params of a `subscriptions/listen` request (2026-07-28, subscriptions)."""
+        members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
+        if self.uris:
+            members[LISTEN_URIS] = sorted(self.uris)
+        if self.tasks:
+            members[LISTEN_TASKS] = sorted(self.tasks)
+        return {"notifications": raw(members)}
+
+    def agreed(self, params: Params) -> ListenFilter:
+        """The part of this filter that an acknowledgement honours.
+
+        A URI may come back spelt differently (requirement R63).
+        """
+        try:
+            members = nonnull(parse_object(params.get("notifications", EMPTY_OBJECT)))
+            uris = parse_texts(members.get(LISTEN_URIS, b"[]"), 2 * len(self.uris) + SPARE)
+            named = set(map(canonical, uris))
+            tasks = self.tasks.intersection(listened(params, 2 * len(self.tasks) + SPARE))
+        except (InvalidMessage, msgspec.MsgspecError, RecursionError):
+            return ListenFilter()
+        flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
+        return ListenFilter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
+
+
+def announced(capabilities: Params) -> frozenset[str]:
+    """The flags for the lists whose changes a server declares that it announces."""
+    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if tells_changes(capabilities, kinds[0].capability))
 
 
 class _WantedEntry(msgspec.Struct, eq=False):

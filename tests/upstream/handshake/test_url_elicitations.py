@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.jsonrpc import URL_ELICITATION_REQUIRED, ErrorObject, Params, raw
-from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
+from mcproxy.upstream.handshake.server_requests import UrlElicitations
 from tests.upstream.support import FakeListener
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.upstream.stateless.listen_filter import SPARE, ListenFilter, announced
+from mcproxy.upstream.stateless.subscriptions import SPARE, ListenFilter, announced
 
 TOOLS = frozenset({"toolsListChanged"})
 

@@ -12,20 +12,20 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.jsonrpc import first_level, parse_object, raw
 from mcproxy.protocol.methods import METHODS
 from mcproxy.protocol.tasks import EXTENSION
-from mcproxy.upstream.stateless.results import Malformed, outcome
+from mcproxy.upstream.stateless.dialect import Malformed, read_result
 
 CALL = METHODS["tools/call"]
 LIST = METHODS["tools/list"]
 
 
 def read(extensions: Collection[str] = (), **members: Any) -> Outcome:
-    return outcome(first_level(members), CALL, extensions)
+    return read_result(first_level(members), CALL, extensions)
 
 
 @pytest.mark.parametrize("result", [b'{"content":[]}', b'{ "resultType": "complete", "odd": 1.0 }'])
 def test_a_final_result_passes_as_it_is(result: bytes) -> None:
     members = parse_object(result)
-    passed = outcome(members, CALL)
+    passed = read_result(members, CALL)
     assert isinstance(passed, Complete)
     assert passed.result is members
 
@@ -75,7 +75,7 @@ def test_a_request_for_input_that_cannot_be_met_is_malformed(members: dict[str, 
 
 def test_only_some_requests_may_be_answered_by_a_question() -> None:
     with pytest.raises(Malformed, match="tools/list"):
-        outcome(first_level({"resultType": "input_required", "requestState": "s"}), LIST)
+        read_result(first_level({"resultType": "input_required", "requestState": "s"}), LIST)
 
 
 def test_an_unknown_type_of_result_passes_only_where_an_extension_is_shared() -> None:
@@ -91,7 +91,7 @@ def test_a_task_answers_only_clients_with_the_extension_of_tasks_and_only_what_m
     with pytest.raises(Malformed, match="task"):
         read({"org.example/odd"}, **task)
     with pytest.raises(Malformed, match="task"):
-        outcome(first_level(task), LIST, {EXTENSION})
+        read_result(first_level(task), LIST, {EXTENSION})
 
 
 def test_a_type_that_is_no_text_is_malformed() -> None:
@@ -103,9 +103,9 @@ def test_a_type_that_is_no_text_is_malformed() -> None:
 def test_a_question_of_an_extension_is_one_where_both_sides_have_such_an_extension(method: str) -> None:
     asked = first_level({"resultType": "input_required", "inputRequests": {"q": {"method": method}}})
     with pytest.raises(Malformed, match="that no client can be asked for"):
-        outcome(asked, CALL)
+        read_result(asked, CALL)
     if method == "novel/ask":
-        assert isinstance(outcome(asked, CALL, asks_more=True), InputRequired)
+        assert isinstance(read_result(asked, CALL, asks_more=True), InputRequired)
         return
     with pytest.raises(Malformed, match="that no client can be asked for"):
-        outcome(asked, CALL, asks_more=True)
+        read_result(asked, CALL, asks_more=True)
