@@ -34,7 +34,7 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
     """Serves until stopped. `port` stands in for `proxy.port`. Raises ConfigurationError."""
 
     def load() -> Configuration:
-        return _on_port(load_configuration(path), port)
+        return _on_port(load_configuration(path, lenient=True), port)
 
     configuration = load()
     set_up_logs(configuration)

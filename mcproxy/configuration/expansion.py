@@ -142,6 +142,9 @@ class Expansion(msgspec.Struct):
         if not _VARIABLE.fullmatch(name):
             raise Missing(f"${{{name}}} is no known reference; write $${{ for a literal ${{")
         value = self.environ.get(name)
+        if value is not None:
+            # Secrets that are mounted or piped often end with a line break, which no header may hold.
+            value = value.rstrip("\r\n")
         # As in a shell, `:-` also stands in for an empty variable.
         if value or (value == "" and default is None):
             return value if name in PUBLIC_VARIABLES else self._secret(value)
@@ -157,7 +160,7 @@ class Expansion(msgspec.Struct):
         value = self.environ.get(variable)
         if value is None:
             raise Missing(f"the input {name!r} cannot be prompted for here: set the environment variable {variable}")
-        return self._secret(value)
+        return self._secret(value.rstrip("\r\n"))
 
     def _secret(self, value: str) -> str:
         self.secrets.add(value)

@@ -92,13 +92,17 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     return load_configuration(path, environ).settings
 
 
-def load_configuration(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
+def load_configuration(path: Path, environ: Mapping[str, str] = os.environ, *, lenient: bool = False) -> Configuration:
     """As `load`, with the secrets in the settings and the files that were read."""
-    return interpret(path, read_document(path), environ)
+    return interpret(path, read_document(path), environ, lenient=lenient)
 
 
-def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.environ) -> Configuration:
+def interpret(
+    path: Path, document: Node, environ: Mapping[str, str] = os.environ, *, lenient: bool = False
+) -> Configuration:
     """The configuration that a document is, or would be, at `path`. Raises ConfigurationError.
+
+    If `lenient`, a server that cannot run as written is only marked with its fault, unless `proxy.strict` is set.
 
     Variables that the environment does not have are taken from `.env` beside it, unless it is a host's own file.
     """
@@ -112,7 +116,7 @@ def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.enviro
         ]
     else:
         expansion.read_env_file(ENV_FILE)
-    validator = Validator(expansion)
+    validator = Validator(expansion, lenient=lenient)
     settings = validator.settings(document)
     if settings is not None:
         settings = settings.leaving(environ)

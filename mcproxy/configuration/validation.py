@@ -7,6 +7,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace as dataclass_replace
 from functools import reduce
 from pathlib import Path as FilePath
 from typing import Final, TypeVar, get_args
@@ -28,13 +29,14 @@ from mcproxy.configuration.consistency import (
     unanswerable,
     unequal_shares,
     unverified,
+    url_fault,
     without_login_pages,
 )
 from mcproxy.configuration.documents.tree import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.prefixes import prefixes
-from mcproxy.configuration.problems import ConfigurationError, Path, Problem
+from mcproxy.configuration.problems import ConfigurationError, Path, Problem, dotted
 from mcproxy.configuration.references import findings
 from mcproxy.egress.certificates import Certificates
 from mcproxy.settings import Access, Admin, Cluster, Endpoint, Proxy, Settings, Tls, UpstreamSettings
@@ -53,6 +55,8 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of characters by which a name could be mistaken for another, or break its line."""
 TOP_LEVEL: Final = (*translation.SERVER_MAPS, *translation.OURS, "inputs", "$schema")
 
+_STARTING: Final = frozenset({"command", "args", "env", "envFile", "cwd", "url", "headers", "tls"})
+"""Keys of a server by which it is started or reached, and which nothing else depends on."""
 _KEYS: Final = ("access", "authentication", "keys")
 
 M = TypeVar("M", bound=BaseModel)
@@ -63,6 +67,10 @@ class Validator(msgspec.Struct, frozen=True):
 
     expansion: Expansion
     warnings: list[Problem] = msgspec.field(default_factory=list)
+    lenient: bool = False
+    """Whether a server that cannot run as written costs only that server."""
+    faults: dict[str, list[Problem]] = msgspec.field(default_factory=dict)
+    """The problems of each such server, by its name."""
 
     def settings(self, document: Node) -> Settings | None:
         """The settings; None if there are problems."""
@@ -84,8 +92,9 @@ class Validator(msgspec.Struct, frozen=True):
                 self._warn(follow(document, path), sentence)
         if proxy is not None and cluster is not None:
             self._refuse_lone_replicas(document, proxy, cluster)
-        servers = self._servers(document)
-        upstreams = self._upstreams(servers)
+        is_lenient = self.lenient and proxy is not None and not proxy.strict
+        servers = self._servers(document, is_lenient=is_lenient)
+        upstreams = self._upstreams(servers, is_lenient=is_lenient)
         if access is not None:
             access = self._with_manifests(access, upstreams)
             self._refuse_forwarding(servers, upstreams, access)
@@ -252,7 +261,7 @@ class Validator(msgspec.Struct, frozen=True):
         node = without_nulls(self.expansion.apply(node))
         return self._validated(model, replace(node, value={} if node.value is None else node.value))
 
-    def _servers(self, document: Node) -> dict[str, Node]:
+    def _servers(self, document: Node, *, is_lenient: bool) -> dict[str, Node]:
         """Every server by its name, with the keys of `UpstreamSettings` and references expanded."""
         servers: dict[str, Node] = {}
         for key in translation.SERVER_MAPS:
@@ -268,7 +277,7 @@ class Validator(msgspec.Struct, frozen=True):
                     self._problem(server, "should be a mapping with a command or a url")
                 else:
                     self._warn_of_ignored(server)
-                    servers[name] = self._expanded(translation.translate(server))
+                    servers[name] = self._expanded(name, translation.translate(server), is_lenient=is_lenient)
         return servers
 
     def _warn_of_ignored(self, server: Node) -> None:
@@ -277,10 +286,15 @@ class Validator(msgspec.Struct, frozen=True):
             if key in translation.LEFT_OUT and not self.expansion.host_file:
                 self._warn(node, f"has no effect here: {translation.LEFT_OUT[key]}")
 
-    def _expanded(self, server: Node) -> Node:
+    def _expanded(self, name: str, server: Node, *, is_lenient: bool) -> Node:
         # A disabled server may lack the variables that it needs to run.
         enabled = server.members.get("enabled", Node(True)).value is not False
-        expansion = self.expansion if enabled else replace(self.expansion, problems=[], secrets=set())
+        if not enabled:
+            expansion = replace(self.expansion, problems=[], secrets=set())
+        elif is_lenient:
+            expansion = replace(self.expansion, problems=self.faults.setdefault(name, []))
+        else:
+            expansion = self.expansion
         members = dict(expansion.apply(server).members)
         if (env_file := members.pop(translation.ENV_FILE, None)) is not None:
             env = members.get("env", replace(env_file, value={}))
@@ -300,23 +314,56 @@ class Validator(msgspec.Struct, frozen=True):
     def _absolute(self, path: str) -> str:
         return os.path.normpath(self.expansion.folder / FilePath(path).expanduser())
 
-    def _upstreams(self, servers: Mapping[str, Node]) -> list[UpstreamSettings]:
+    def _upstreams(self, servers: Mapping[str, Node], *, is_lenient: bool) -> list[UpstreamSettings]:
         chosen = {name: node_text(server.members.get("prefix")) for name, server in servers.items()}
+        for name, problems in self.faults.items():
+            if any(problem.path[2:3] == ("prefix",) for problem in problems):
+                chosen[name] = None
         self._refuse_shared_prefixes(servers, chosen)
         given = prefixes(chosen)
         upstreams: list[UpstreamSettings] = []
         for name, server in servers.items():
-            for node, sentence in contradictions(server):
-                self._problem(node, sentence)
-            for node, sentence in (*doubts(server), *unverified(server)):
-                # A value from a variable may be secret (R44).
-                shown = reduce(lambda text, secret: text.replace(secret, "..."), self.expansion.secrets, sentence)
-                self._warn(node, shown)
-            whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
-            upstream = self._validated(UpstreamSettings, replace(server, value=whole))
+            before = len(self.expansion.problems)
+            upstream = None if self.faults.get(name) else self._upstream(name, server, given[name])
+            if is_lenient:
+                self._spare_others(name, before)
+            if self.faults.get(name):
+                upstream = self._out_of_service(name, server, given[name])
             if upstream is not None:
-                upstreams.append(self._with_certificates(upstream, server))
+                upstreams.append(upstream)
         return upstreams
+
+    def _spare_others(self, name: str, before: int) -> None:
+        """Takes problems with how a server is started for faults of that server alone, if there are no others."""
+        problems = self.expansion.problems[before:]
+        if problems and all(set(problem.path[2:3]) <= _STARTING for problem in problems):
+            del self.expansion.problems[before:]
+            self.faults.setdefault(name, []).extend(problems)
+
+    def _out_of_service(self, name: str, server: Node, prefix: str) -> UpstreamSettings | None:
+        """A server that cannot run, with the reason; it keeps its name and its prefix."""
+        self.warnings.extend(
+            dataclass_replace(problem, sentence=f"{problem.sentence}; this server is out of service until then")
+            for problem in self.faults[name]
+        )
+        url = node_text(server.members.get("url"))
+        way = {"command": Node("-")} if url is None or url_fault(url) is not None else {"url": Node(url)}
+        whole = replace(server, value={"name": Node(name), "prefix": Node(prefix), **way})
+        upstream = self._validated(UpstreamSettings, whole)
+        first = self.faults[name][0]
+        where = dotted(first.path[2:]) or dotted(first.path)
+        return None if upstream is None else upstream.out_of_service(f"{where}: {first.sentence}")
+
+    def _upstream(self, name: str, server: Node, prefix: str) -> UpstreamSettings | None:
+        for node, sentence in contradictions(server):
+            self._problem(node, sentence)
+        for node, sentence in (*doubts(server), *unverified(server)):
+            # A value from a variable may be secret (R44).
+            shown = reduce(lambda text, secret: text.replace(secret, "..."), self.expansion.secrets, sentence)
+            self._warn(node, shown)
+        whole = {"prefix": Node(prefix), **server.members, "name": Node(name)}
+        upstream = self._validated(UpstreamSettings, replace(server, value=whole))
+        return None if upstream is None else self._with_certificates(upstream, server)
 
     def _with_certificates(self, upstream: UpstreamSettings, server: Node) -> UpstreamSettings:
         """An upstream with absolute paths of its certificates, which are read once; those of a disabled one are not."""

@@ -109,6 +109,8 @@ def diff(old: Settings, new: Settings) -> Difference:
 def _changed_keys_of(old: UpstreamSettings, new: UpstreamSettings) -> tuple[str, ...]:
     """The keys of an upstream that differ; `egress` too if `proxy.egress` or the environment changed its way."""
     keys = tuple(_changed_keys(old, new))
+    if old.fault != new.fault and "command" not in keys:
+        keys = (*keys, "command")
     return keys if old.leaving == new.leaving or "egress" in keys else (*keys, "egress")
 
 

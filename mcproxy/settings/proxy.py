@@ -304,6 +304,11 @@ class Proxy(Section):
     """Time that the gateway still serves, with `/readyz` failing, after it is told to stop."""
     watch: bool = True
     """Reload when the configuration, or a file that it refers to, changes. SIGHUP reloads in any case."""
+    strict: bool = False
+    """Refuse the whole configuration if one server lacks a variable or a file, or cannot be started as written.
+
+    Otherwise only that server is out of service, and `mcproxy status` says why. `mcproxy check` is always strict.
+    """
     log_format: Literal["console", "json", "auto"] = "auto"
     """`auto` is console on a terminal and JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -29,6 +29,8 @@ OLD_SERVER: Final = frozenset({400, 404, 405})
 @asynccontextmanager
 async def connected(context: LinkContext) -> AsyncIterator[Link]:
     """Makes a link to the upstream of `context`, by the transport that its settings name or imply."""
+    if context.spec.fault is not None:
+        raise Unreachable(context.spec.fault)
     async with AsyncExitStack() as stack:
         try:
             link = await stack.enter_async_context(_CONNECT[transport(context.spec)](context))

@@ -8,6 +8,7 @@ import pytest
 
 from mcproxy.configuration.loading import find, load_configuration
 from mcproxy.configuration.problems import ConfigurationError
+from mcproxy.settings.differences import diff
 
 
 def test_the_file_is_found_by_variable_then_here_then_in_the_users_tmp_path(tmp_path: Path) -> None:
@@ -67,3 +68,56 @@ def test_env_that_is_not_text_is_warned_of_and_the_rest_is_read(tmp_path: Path) 
     (tmp_path / ".env").write_bytes(b"A=\xff")
     (warning,) = load_configuration(tmp_path / "mcproxy.yaml", {}).warnings
     assert "not UTF-8" in str(warning)
+
+
+FAULTS = {
+    "an unset variable": "{command: x, env: {A: '${UNSET}'}}",
+    "an unset variable in the URL": "{url: 'https://${UNSET}.example/mcp'}",
+    "an unset variable in a header": "{url: 'https://a.example/mcp', headers: {Authorization: 'Bearer ${UNSET}'}}",
+    "an unset variable as prefix": "{command: x, prefix: '${UNSET}'}",
+    "a missing file": "{command: x, env: {A: '${file:none}'}}",
+    "a missing envFile": "{command: x, envFile: none.env}",
+    "a missing authority": "{url: 'https://a.example/mcp', tls: {ca: none.pem}}",
+    "a command and a url": "{command: x, url: 'https://a.example/mcp'}",
+    "a command that is a number": "{command: 5}",
+    "a URL that is none": "{url: 'ftp://a.example'}",
+}
+
+
+@pytest.mark.parametrize("server", FAULTS.values(), ids=FAULTS)
+def test_a_server_that_cannot_run_costs_only_itself(tmp_path: Path, server: str) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text(f"mcpServers:\n  bad: {server}\n  good: {{command: y}}\n")
+    with pytest.raises(ConfigurationError) as refused:
+        load_configuration(path, {})
+    found = load_configuration(path, {}, lenient=True)
+    bad, good = found.settings.upstreams
+    assert good.fault is None
+    assert bad.fault
+    (problem,) = refused.value.problems[:1]
+    assert problem.sentence in bad.fault
+    assert any(problem.sentence in str(warning) for warning in found.warnings)
+    path.write_text(f"proxy: {{strict: true}}\n{path.read_text()}")
+    with pytest.raises(ConfigurationError):
+        load_configuration(path, {}, lenient=True)
+
+
+@pytest.mark.parametrize("server", ["{command: x, tols: {}}", "{command: x, tools: {exclude: 5}}"])
+def test_a_mistake_in_what_a_server_shows_is_refused(tmp_path: Path, server: str) -> None:
+    (tmp_path / "mcproxy.yaml").write_text(f"mcpServers:\n  bad: {server}\n")
+    with pytest.raises(ConfigurationError):
+        load_configuration(tmp_path / "mcproxy.yaml", {}, lenient=True)
+
+
+def test_a_line_break_at_the_end_of_a_variable_is_stripped(tmp_path: Path) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("mcpServers: {a: {url: 'https://a.example/', headers: {X: '${T}', Y: '${E:-none}'}}}")
+    (upstream,) = load_configuration(path, {"T": "secret\r\n", "E": "\n"}).settings.upstreams
+    assert upstream.headers == {"X": "secret", "Y": "none"}
+
+
+def test_a_fault_that_is_mended_makes_the_link_anew(tmp_path: Path) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("mcpServers: {a: {command: '-', env: {A: '${A}'}}}")
+    before = load_configuration(path, {}, lenient=True).settings
+    assert diff(before, load_configuration(path, {"A": ""}, lenient=True).settings).fresh == {"a"}

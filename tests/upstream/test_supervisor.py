@@ -587,3 +587,10 @@ async def test_links_of_credentials_are_released_and_counted() -> None:
             while connect.alive > 1:
                 await anyio.lowlevel.checkpoint()
         assert await u.upstream(brought("bob")) == DONE
+
+
+async def test_a_server_that_cannot_run_as_written_is_in_trouble_with_its_fault() -> None:
+    async with running(SPEC.out_of_service("env.A: the environment variable A is not set")) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert it.upstream.status.error == "env.A: the environment variable A is not set"
+        assert "A is not set" in failure(await it.upstream(tool("a"))).error.message

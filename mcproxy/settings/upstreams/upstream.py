@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from msgspec import structs
-from pydantic import Field, JsonValue, WithJsonSchema, model_validator
+from pydantic import Field, JsonValue, PrivateAttr, WithJsonSchema, model_validator
 
 from mcproxy.egress.egress import Egress, Endpoint, ProxyChoice, ServerTls, endpoint
 from mcproxy.settings.egress import Leaving, ProxyUrl, ServerTlsSettings
@@ -273,6 +273,8 @@ class UpstreamSettings(Leaving):
     results: Annotated[ResultLimit, Reload.VIEW] = ResultLimit()
     """How large results of its tools may be."""
 
+    _fault: str | None = PrivateAttr(default=None)
+
     @property
     def endpoint(self) -> Endpoint:
         """The URL to request, and the Unix socket to connect to, if `url` names one."""
@@ -291,6 +293,17 @@ class UpstreamSettings(Leaving):
             origin=origin,
             socket=self.endpoint.socket,
         )
+
+    @property
+    def fault(self) -> str | None:
+        """Why the server cannot run as its configuration is written; None if it can."""
+        return self._fault
+
+    def out_of_service(self, fault: str) -> Self:
+        """The same server, which is not started for this reason."""
+        marked = self.model_copy()
+        marked._fault = fault
+        return marked
 
     @property
     def limits_results(self) -> bool:
