@@ -101,14 +101,17 @@ class Identity:
         self,
         settings: Authentication,
         spawn: Spawn,
-        fetch: Fetch = fetch,
+        fetch: Fetch | None = None,
         wall: Callable[[], float] = time.time,
         refusals: Refusals | None = None,
     ) -> None:
         self._wall = wall
         self._refusals = refusals
-        self._tokens = Tokens(settings.oauth, spawn, fetch, wall)
+        self._tokens = Tokens(settings.oauth, spawn, fetch or self._fetch, wall)
         self._adopt(settings)
+
+    async def _fetch(self, url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
+        return await fetch(url, keys_max_bytes, public=public, egress=self._settings.oauth.leaving)
 
     @property
     def settings(self) -> Authentication:

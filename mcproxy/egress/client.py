@@ -64,6 +64,11 @@ class OutgoingClient:
         self._settings = settings
         self._pool: Pool | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may have connections to close."""
+        return self._pool is not None
+
     @asynccontextmanager
     async def request(
         self, method: str, url: str | URL, fields: Mapping[str, str], body: bytes | None = None

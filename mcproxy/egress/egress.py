@@ -108,6 +108,18 @@ class Egress(msgspec.Struct, frozen=True):
             return Certificates(authorities, self.tls.certificate, self.tls.key, self.tls.verify)
         return Certificates(authorities)
 
+    @property
+    def authorities(self) -> Certificates:
+        """What is trusted at servers that `tls` is not for."""
+        return Certificates(self._authorities())
+
+    def proxy_headers(self, proxy: str) -> dict[str, str]:
+        """The credentials for a proxy, by its `str`."""
+        choices = (choice for choice in (self.only, self.https, self.http) if choice is not None)
+        proxies = (parse_proxy(*choice) for choice in choices if choice.text != DIRECT)
+        found = next((each.authorization for each in proxies if str(each) == proxy), None)
+        return {} if found is None else {"Proxy-Authorization": found}
+
     def _authorities(self) -> tuple[str, ...]:
         return tuple(file for file in (self.ca, self.tls.ca) if file is not None)
 

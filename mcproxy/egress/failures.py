@@ -55,11 +55,12 @@ def reason(cause: BaseException | None, settings: str) -> str:
 
 def alert(text: str) -> str | None:
     """What a TLS alert of the server asks for, if that is clear: some arrive only after the handshake."""
-    if "NO_APPLICATION_PROTOCOL" in text.upper():
+    said = text.lower().replace("_", " ")  # by its name or in words, as OpenSSL and the loop have it
+    if "no application protocol" in said:
         return HTTP_2
-    if "CERTIFICATE_REQUIRED" in text or "ALERT_HANDSHAKE_FAILURE" in text:
+    if "certificate required" in said or "alert handshake failure" in said:
         return CLIENT_CERTIFICATE
-    if "ALERT_UNKNOWN_CA" in text or "ALERT_BAD_CERTIFICATE" in text or "ALERT_CERTIFICATE_" in text:
+    if "alert unknown ca" in said or "alert bad certificate" in said or "alert certificate " in said:
         return f"it does not accept the client certificate (`tls.certificate`): {text}"
     return None
 

@@ -99,7 +99,7 @@ class SignIn:
 
     def _flow(self, issuer: Issuer, resource: str) -> OAuthFlow:
         settings = OAuthSettings(issuer=issuer.issuer, client=issuer.client)
-        return OAuthFlow("", resource, settings, self._store)
+        return OAuthFlow("", resource, settings, self._store, egress=self._identity.settings.oauth.leaving)
 
 
 def _own(found: Identified, issuer: Issuer) -> Principal:

@@ -51,20 +51,33 @@ class Authority:
         self.file = str(folder / f"{name}.pem")
         Path(self.file).write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
-    def issue(self, file: str, *common_names: str, dns: Sequence[str] = ()) -> Files:
+    def issue(self, file: str, *common_names: str, dns: Sequence[str] = (), expired: bool = False) -> Files:
         """A certificate for loopback, and for names."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names])
         names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *(x509.DNSName(name) for name in dns)]
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
-            _builder(subject, self._name, key)
+            _builder(subject, self._name, key, -2 if expired else 0)
             .add_extension(x509.SubjectAlternativeName(names), critical=not common_names)
             .add_extension(authority, critical=False)
         )
         files = Files(str(self._folder / f"{file}.pem"), str(self._folder / f"{file}.key"))
         Path(files.certificate).write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         Path(files.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return files
+
+    def self_signed(self, file: str) -> Files:
+        """A certificate for loopback that nobody else signed."""
+        return Authority(self._folder, f"{file}-issuer").issue_for_itself(file)
+
+    def issue_for_itself(self, file: str) -> Files:
+        """A certificate of its own key for loopback, which is no authority's."""
+        name = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        builder = _builder(self._name, self._name, self._key).add_extension(name, critical=False)
+        files = Files(str(self._folder / f"{file}.pem"), str(self._folder / f"{file}.key"))
+        Path(files.certificate).write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        Path(files.key).write_bytes(self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return files
 
     def client(self, files: Files | None = None) -> ssl.SSLContext:
@@ -75,8 +88,10 @@ class Authority:
         return context
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, hours: int = 0
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -6,16 +6,15 @@ have a public address: a provider must not make the gateway connect to its own n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import os
+from typing import Protocol
 
 from yarl import URL
 
-from mcproxy import __version__
 from mcproxy.egress.addresses import is_address, is_public
+from mcproxy.egress.client import NotAnswered, OutgoingClient, OutgoingResponse
+from mcproxy.egress.egress import Egress, from_environment
 from mcproxy.settings.loopback import is_loopback
-
-if TYPE_CHECKING:
-    import aiohttp
 
 
 class FetchFailed(Exception):
@@ -36,38 +35,27 @@ class Fetch(Protocol):
         """
 
 
-async def fetch(url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
-    """As `Fetch`."""
-    import aiohttp
-
-    from mcproxy.access.outgoing.resolver import PublicResolver
-
+async def fetch(url: str, keys_max_bytes: int, *, public: bool = False, egress: Egress | None = None) -> bytes:
+    """As `Fetch`; `egress` says how, and by default the environment."""
     target = URL(url)
     _check(target, public=public)
-    connector = aiohttp.TCPConnector(resolver=PublicResolver() if public else None)
-    headers = {"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"}
+    client = OutgoingClient(egress or from_environment(os.environ), public=public)
     try:
-        async with (
-            aiohttp.ClientSession(connector=connector, headers=headers) as http,
-            http.get(target, allow_redirects=False) as response,
-        ):
-            return await _read(response, keys_max_bytes)
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise FetchFailed(f"{url}: {error or type(error).__name__}") from error
+        async with client.request("GET", target, {"Accept": "application/json"}) as response:
+            return await _read(url, response, keys_max_bytes)
+    except (NotAnswered, ValueError) as error:
+        raise FetchFailed(f"{url}: {error}") from error
 
 
-async def _read(response: aiohttp.ClientResponse, keys_max_bytes: int) -> bytes:
-    url = response.url
+async def _read(url: str, response: OutgoingResponse, keys_max_bytes: int) -> bytes:
     if response.status in {404, 405, 410}:
         raise NotThere(f"{url} is not there: HTTP {response.status}")
     if response.status != 200:
         unfollowed = ", a redirect that is not followed" if 300 <= response.status < 400 else ""
         raise FetchFailed(f"{url} answered HTTP {response.status}{unfollowed}")
-    body = b""
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > keys_max_bytes:
-            raise FetchFailed(f"{url} answered with more than {keys_max_bytes} bytes (oauth.keys_max_bytes)")
+    body = await response.read(keys_max_bytes)
+    if body is None:
+        raise FetchFailed(f"{url} answered with more than {keys_max_bytes} bytes (oauth.keys_max_bytes)")
     return body
 
 

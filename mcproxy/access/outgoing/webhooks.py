@@ -12,17 +12,13 @@ import secrets
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
-from mcproxy import __version__
-from mcproxy.access.outgoing.http_session import HttpSession
+from mcproxy.egress.client import NotAnswered, OutgoingClient
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, json_of, parse_object
 from mcproxy.settings.access.webhook import WebhookSettings
-
-if TYPE_CHECKING:
-    import aiohttp
 
 NOTHING_TO_SAY: Final = frozenset({202, 204})
 """Statuses of a service that takes note and decides nothing."""
@@ -46,7 +42,7 @@ class SignedWebhook:
     def __init__(self, settings: WebhookSettings, clock: Callable[[], float] = time.time) -> None:
         self.settings: Final = settings
         self._clock = clock
-        self._http = HttpSession(self._session)
+        self._http = OutgoingClient(settings.leaving, public=settings.public, kept=settings.max_concurrent)
         self._slots = anyio.Semaphore(settings.max_concurrent)
         self._requests = 0
         """The number of requests in flight."""
@@ -57,8 +53,6 @@ class SignedWebhook:
 
         Raises WebhookFailed.
         """
-        import aiohttp
-
         body = json_of(payload)
         if len(body) > self.settings.max_bytes:
             raise WebhookFailed(f"the request would have more than {self.settings.max_bytes} bytes (max_bytes)")
@@ -69,8 +63,8 @@ class SignedWebhook:
                     return await self._post(body, id)
         except TimeoutError as error:
             raise WebhookFailed(f"no answer in {self.settings.timeout:g} s (timeout)", again=True) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise WebhookFailed(f"{type(error).__name__}: {error}", again=True) from error
+        except (NotAnswered, ValueError) as error:
+            raise WebhookFailed(str(error), again=True) from error
         finally:
             self._requests -= 1
             await self._close_if_unused()
@@ -91,36 +85,22 @@ class SignedWebhook:
 
     async def _post(self, body: bytes, id: str | None) -> Params | None:
         now = self._clock()
-        headers = {"Content-Type": "application/json", **signature_headers(self.settings.secret, body, now, id)}
-        async with self._http.get().post(
-            self.settings.url, data=body, headers=headers, allow_redirects=False
-        ) as response:
+        own = {"Accept": "application/json", "Content-Type": "application/json"}
+        headers = own | signature_headers(self.settings.secret, body, now, id)
+        async with self._http.request("POST", self.settings.url, headers, body) as response:
             if response.status in NOTHING_TO_SAY:
                 return None
             if response.status != 200:
-                wait = retry_after(response.headers.get("Retry-After", ""), now)
+                wait = retry_after(response.head.fields.get("retry-after", ""), now)
                 again = may_be_repeated(response.status)
                 raise WebhookFailed(f"it answered HTTP {response.status}", again=again, retry_after=wait)
-            answer = b""
-            async for chunk in response.content.iter_any():
-                answer += chunk
-                if len(answer) > self.settings.max_bytes:
-                    raise WebhookFailed(f"its answer has more than {self.settings.max_bytes} bytes (max_bytes)")
+            answer = await response.read(self.settings.max_bytes)
+            if answer is None:
+                raise WebhookFailed(f"its answer has more than {self.settings.max_bytes} bytes (max_bytes)")
         try:
             return parse_object(answer)
         except InvalidMessage as error:
             raise WebhookFailed("its answer is no JSON object") from error
-
-    def _session(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        from mcproxy.access.outgoing.resolver import PublicResolver
-
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=PublicResolver() if self.settings.public else None),
-            headers={"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
 
 
 def may_be_repeated(status: int) -> bool:

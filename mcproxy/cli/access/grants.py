@@ -218,7 +218,7 @@ async def _store(settings: Settings) -> AsyncIterator[GrantStore]:
 def _flow(spec: UpstreamSettings, store: GrantStore) -> OAuthFlow:
     assert spec.url is not None, "the configuration allows `oauth` with a url alone"
     assert spec.oauth is not None, "`upstream_with_oauth` saw to it"
-    return OAuthFlow(spec.name, spec.url, spec.oauth, store)
+    return OAuthFlow(spec.name, spec.url, spec.oauth, store, egress=spec.leaving)
 
 
 @asynccontextmanager

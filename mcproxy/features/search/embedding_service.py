@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import msgspec
 
-from mcproxy import __version__
-from mcproxy.access.outgoing.http_session import HttpSession
+from mcproxy.egress.client import NotAnswered, OutgoingClient
 from mcproxy.protocol.json.bounds import check_values
 from mcproxy.settings.embeddings import EmbeddingSettings
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from mcproxy.features.search.vectors import Matrix
 
 _BYTES_OF_NUMBER: Final = 32
@@ -52,22 +49,23 @@ class EmbeddingService:
 
     def __init__(self, settings: EmbeddingSettings) -> None:
         self.settings: Final = settings
-        self._http = HttpSession(self._session)
+        self._http = OutgoingClient(settings.leaving, kept=settings.max_concurrent)
+        self._fields = {"Accept": "application/json", "Content-Type": "application/json"}
+        if settings.key is not None:
+            self._fields["Authorization"] = f"Bearer {settings.key}"
         from mcproxy.features.search.vectors import unit_vectors
 
         self._unit_vectors = unit_vectors
 
     async def __call__(self, texts: Sequence[str], seconds: float) -> Matrix:
         """The vectors of the texts, one in each row, each of length 1. Raises EmbeddingFailed."""
-        import aiohttp
-
         try:
             with anyio.fail_after(seconds):
                 return self._read(await self._post(texts), len(texts))
         except TimeoutError as error:
             raise EmbeddingFailed(f"no answer in {seconds:g} s") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise EmbeddingFailed(f"{type(error).__name__}: {error}") from error
+        except (NotAnswered, ValueError) as error:
+            raise EmbeddingFailed(str(error)) from error
 
     async def retire(self) -> None:
         """As `aclose`: a request under way fails, and its search goes by words."""
@@ -81,15 +79,13 @@ class EmbeddingService:
         most = len(texts) * self.settings.max_dimensions * _BYTES_OF_NUMBER + _BYTES_BESIDE
         clean = [text.encode(errors="replace").decode() for text in texts]
         body = msgspec.json.encode({"model": self.settings.model, "input": clean, "encoding_format": "float"})
-        async with self._http.get().post(self.settings.url, data=body, allow_redirects=False) as response:
+        async with self._http.request("POST", self.settings.url, self._fields, body) as response:
             if response.status != 200:
                 raise EmbeddingFailed(f"it answered HTTP {response.status}")
-            answer = bytearray()
-            async for chunk in response.content.iter_any():
-                answer += chunk
-                if len(answer) > most:
-                    raise EmbeddingFailed(f"its answer has more than {most} bytes")
-        return bytes(answer)
+            answer = await response.read(most)
+        if answer is None:
+            raise EmbeddingFailed(f"its answer has more than {most} bytes")
+        return answer
 
     def _read(self, answer: bytes, texts: int) -> Matrix:
         try:
@@ -107,11 +103,3 @@ class EmbeddingService:
         if found is None:
             raise EmbeddingFailed("its vectors have numbers that are not finite, or only zeros")
         return found
-
-    def _session(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        headers = {"Content-Type": "application/json", "User-Agent": f"mcproxy/{__version__}"}
-        if self.settings.key is not None:
-            headers["Authorization"] = f"Bearer {self.settings.key}"
-        return aiohttp.ClientSession(headers=headers, cookie_jar=aiohttp.DummyCookieJar())

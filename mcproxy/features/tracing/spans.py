@@ -28,6 +28,7 @@ from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, Outcome, Stage
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Upstream, UpstreamStatus
+from mcproxy.features.tracing.exporting import session
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Subject
 from mcproxy.sealing import Digest
@@ -46,6 +47,14 @@ _TARGETS: Final[Mapping[Subject, str]] = {Subject.TOOL: "gen_ai.tool.name", Subj
 _PROPAGATOR: Final = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
 
 
+_CREDENTIAL_PROVIDERS: Final = frozenset(
+    {
+        "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+        "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+    }
+)
+
+
 class Tracing:
     """`provider` makes the spans. `digest` is applied to session keys, which are secrets."""
 
@@ -61,7 +70,9 @@ class Tracing:
         if self._timeout is not None:
             return
         self._timeout = settings.timeout
-        exporter = OTLPSpanExporter(settings.endpoint, timeout=settings.timeout)
+        # None: an operator who names a credential provider of OpenTelemetry has a session of its own.
+        own = None if _CREDENTIAL_PROVIDERS & os.environ.keys() else session(settings.leaving)
+        exporter = OTLPSpanExporter(settings.endpoint, timeout=settings.timeout, session=own)
         most = settings.max_queued
         self._provider.add_span_processor(
             BatchSpanProcessor(exporter, max_queue_size=most, max_export_batch_size=min(most, BATCH))

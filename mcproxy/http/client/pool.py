@@ -171,7 +171,8 @@ class Pool:
         """A connection through a proxy: by a tunnel for https. The server's name is not looked up here."""
         connected = await self._socket(proxy.host, proxy.port, Way())
         if way.tls is None:
-            forwarded = ForwardedConnection(self._keep, self._forget, self._heads, self._keep_alive)
+            # For one request: some proxies, such as tinyproxy, close the connection after a response without a word.
+            forwarded = ForwardedConnection(ClientConnection.close, self._forget, self._heads, self._keep_alive)
             forwarded.through(proxy, url)
             return await self._over(connected, forwarded, way.proxy_tls, proxy.host)
         tunnel = await self._over(connected, Tunnel(proxy), way.proxy_tls, proxy.host)

@@ -1,4 +1,4 @@
-"""Requests to authorization servers, over aiohttp: bounded, to permitted addresses only, following no redirect.
+"""Requests to authorization servers: bounded, to permitted addresses only, following no redirect.
 
 URLs that an operator wrote (the upstream's, a pinned issuer's) may have any address. URLs that a server named must be
 https at a public address, so that no server can make the gateway reach into its own network; but a server on loopback
@@ -7,18 +7,17 @@ may name others on loopback, over plain http (requirement R43).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 from yarl import URL
 
-from mcproxy import __version__
 from mcproxy.egress.addresses import is_address, is_public
+from mcproxy.egress.client import NotAnswered, OutgoingClient, OutgoingResponse
+from mcproxy.egress.egress import Egress, from_environment
 from mcproxy.settings.loopback import is_loopback
-
-if TYPE_CHECKING:
-    import aiohttp
 
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of one answer."""
@@ -41,9 +40,10 @@ class HttpAnswer(NamedTuple):
 
 
 class Endpoints:
-    """`trusted` are URLs that an operator wrote: their hosts may have any address."""
+    """`trusted` are URLs that an operator wrote: their hosts may have any address. `egress` says how requests leave."""
 
-    def __init__(self, trusted: tuple[str, ...]) -> None:
+    def __init__(self, trusted: tuple[str, ...], egress: Egress | None = None) -> None:
+        self._egress = from_environment(os.environ) if egress is None else egress
         urls = [URL(url) for url in trusted]
         self._trusted = {url.host for url in urls}
         self._names_loopback = any(is_loopback(url.host or "") for url in urls)
@@ -57,25 +57,16 @@ class Endpoints:
         return await self._ask("POST", url, body, headers)
 
     async def _ask(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
-        import aiohttp
-
-        from mcproxy.access.outgoing.resolver import PublicResolver
-
         target = self._checked(url)
-        anywhere = self._is_expected(target.host or "")
-        connector = aiohttp.TCPConnector(resolver=None if anywhere else PublicResolver())
-        fields = {"User-Agent": f"mcproxy/{__version__}", **headers}
+        client = OutgoingClient(self._egress, public=not self._is_expected(target.host or ""), settings="tls")
         try:
             with anyio.fail_after(TIMEOUT):
-                async with (
-                    aiohttp.ClientSession(connector=connector) as http,
-                    http.request(method, target, data=body, headers=fields, allow_redirects=False) as response,
-                ):
-                    return await _read(response)
+                async with client.request(method, target, headers, body) as response:
+                    return await _read(url, response)
         except TimeoutError as error:
             raise EndpointFailed(f"{url} did not answer within {TIMEOUT:g} s") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise EndpointFailed(f"{url}: {error or type(error).__name__}") from error
+        except (NotAnswered, ValueError) as error:
+            raise EndpointFailed(f"{url}: {error}") from error
 
     def _is_expected(self, host: str) -> bool:
         """Whether a host may have any address."""
@@ -97,13 +88,11 @@ class Endpoints:
         return target
 
 
-async def _read(response: aiohttp.ClientResponse) -> HttpAnswer:
+async def _read(url: str, response: OutgoingResponse) -> HttpAnswer:
     if 300 <= response.status < 400:
-        raise EndpointFailed(f"{response.url} answered HTTP {response.status}, a redirect, which is not followed")
-    body = b""
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > MAX_ANSWER:
-            raise EndpointFailed(f"{response.url} answered with more than {MAX_ANSWER} bytes")
-    challenge = ", ".join(response.headers.getall("WWW-Authenticate", [])) or None
-    return HttpAnswer(response.status, body, response.content_type, challenge)
+        raise EndpointFailed(f"{url} answered HTTP {response.status}, a redirect, which is not followed")
+    body = await response.read(MAX_ANSWER)
+    if body is None:
+        raise EndpointFailed(f"{url} answered with more than {MAX_ANSWER} bytes")
+    head = response.head
+    return HttpAnswer(response.status, body, head.content_type, ", ".join(head.fields.all("www-authenticate")) or None)

@@ -16,6 +16,7 @@ import msgspec
 
 from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
 from mcproxy.concurrency.clock import Sleep
+from mcproxy.egress.egress import Egress
 from mcproxy.settings.upstreams.oauth import EnterpriseSettings, OAuthSettings
 from mcproxy.upstream.oauth import device, login, metadata, registration, tokens
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
@@ -63,6 +64,7 @@ class OAuthFlow:
         store: GrantStore,
         record: RecordGrant = unrecorded,
         *,
+        egress: Egress | None = None,
         clock: Callable[[], float] = time.time,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -83,7 +85,8 @@ class OAuthFlow:
         self._issuer_of_client: str | None = None
         """The issuer that first gave the configured client a token; None before."""
         provider = None if settings.enterprise is None else settings.enterprise.issuer
-        self._endpoints = Endpoints(tuple(each for each in (url, settings.issuer, provider) if each is not None))
+        trusted = tuple(each for each in (url, settings.issuer, provider) if each is not None)
+        self._endpoints = Endpoints(trusted, egress)
 
     def note(self, action: GrantAction, principal: str, issuer: str, subject: str | None = None) -> None:
         """Records, for the audit, a change of a grant that succeeded."""

@@ -88,7 +88,7 @@ class UpstreamLogins:
         self._metrics = metrics
         self._on_login = on_login
         self._clock = clock
-        self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, record, clock=clock)
+        self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, record, egress=spec.leaving, clock=clock)
         self.is_per_principal = spec.oauth.per == "principal"
         self.is_for_people = spec.oauth.grant == "authorization_code"
         """Whether people log in; else the gateway gets its tokens by itself."""
