@@ -25,6 +25,8 @@ KeyPath = tuple[str, ...]
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  # nothing is bound here
 _LOOPBACK_NAMES: Final = {"localhost": "127.0.0.1"}
 
+_HOME: Final = re.compile(r"(?:--?[\w-]+=)?~(?:[/\\]|$)")
+"""An argument, or an option with a value, that a shell would begin with the home folder."""
 _COMMAND_LINE: Final = re.compile(r"\s*(?:[^\s/\\]+\s+\S.*|\S+\s+-.*)", re.DOTALL)
 """A name without a folder followed by something, or anything followed by an option."""
 
@@ -219,6 +221,10 @@ def doubts(server: Node) -> Iterator[tuple[Node, str]]:
         written = ", ".join(json.dumps(argument, ensure_ascii=False) for argument in shown)
         sentence = "is a whole command line, and no shell reads it: write command: {} and args: [{}]"
         yield command, sentence.format(program, written)
+    listed = server.members.get("args", Node([])).value
+    for argument in listed if command is not None and isinstance(listed, list) else ():
+        if _HOME.match(argument.text):
+            yield argument, "begins with ~, which no shell expands here: write ${userHome}/..."
 
 
 def unverified(server: Node) -> Iterator[tuple[Node, str]]:

@@ -6,6 +6,7 @@ is a problem; no reference is left unexpanded silently. Collects the values, so 
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -213,15 +214,15 @@ def read_text(path: Path) -> str:
 
 
 def parse_env_file(text: str) -> dict[str, str]:
-    """The variables of a dotenv file: `NAME=value` lines, `export` and quotes allowed, `#` comments skipped."""
-    variables: dict[str, str] = {}
-    for line in text.splitlines():
-        name, equals, value = line.strip().removeprefix("export ").partition("=")
-        name, value = name.strip(), value.strip()
-        if not equals or not _VARIABLE.fullmatch(name):
-            continue
-        if len(value) >= 2 and value[0] in "\"'" and value.endswith(value[0]):
-            variables[name] = value[1:-1]
-        else:
-            variables[name] = re.sub(r"(^|\s+)#.*", "", value)
-    return variables
+    """The variables of a dotenv file, as python-dotenv and Node read it; lines that are not of that form are skipped.
+
+    References in values are not expanded: a password may hold `${`.
+    """
+    from dotenv.parser import parse_stream
+
+    bindings = parse_stream(io.StringIO(text.removeprefix("\ufeff")))
+    return {
+        binding.key: binding.value
+        for binding in bindings
+        if binding.key is not None and binding.value is not None and _VARIABLE.fullmatch(binding.key)
+    }

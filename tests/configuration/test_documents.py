@@ -131,3 +131,14 @@ def test_anchors_that_unfold_without_end_are_refused() -> None:
 def test_nesting_without_end_is_refused() -> None:
     assert "too deeply" in problems("[" * 100_000, "a.json")[0]
     assert len(problems("[" * 100_000, "a.yaml")) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "column"), [("C:\\Users\\x", 19), ("C:\\temp", 19), ("a\\\\b\\c\\q", 21), ("\\\\host\\\\share\\x", 30)]
+)
+def test_a_single_backslash_in_json_is_pointed_at(path: str, column: int) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse_document('{"a": {\n    "command": "' + path + '"}}', "a.json")
+    (problem,) = refused.value.problems
+    assert (problem.place, problem.path) == (Place(2, column), ("a", "command"))
+    assert "a backslash in a string is written twice" in problem.sentence

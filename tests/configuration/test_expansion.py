@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mcproxy.configuration.expansion import parse_env_file
+from mcproxy.configuration.hosts.importing import Imported
 from tests.configuration.reading import SENTINEL, configure, problems, upstream
 
 
@@ -82,3 +84,34 @@ def test_r44_the_secrets_of_a_file_are_known(tmp_path: Path) -> None:
     configuration = configure(tmp_path, text, {"KEY": SENTINEL})
     assert {SENTINEL, "tok-123", "Bearer tok-123"} <= configuration.secrets
     assert configuration.settings.secrets == configuration.secrets
+
+
+DOTENV = {
+    "A=b": "b",
+    "A = b": "b",
+    "export A=b": "b",
+    "A=b # a comment": "b",
+    "A=b#c": "b#c",
+    "A='b # c' # a comment": "b # c",
+    'A="b" # a comment': "b",
+    'A="b\\nc"': "b\nc",
+    "A='b\\nc'": "b\\nc",
+    'A="b\nc"': "b\nc",
+    "A='-----BEGIN KEY-----\nx\n-----END KEY-----\n'": "-----BEGIN KEY-----\nx\n-----END KEY-----\n",
+    'A="say \\"b\\""': 'say "b"',
+    "A=b\r\nB=c\r\n": "b",
+    "\ufeffA=b": "b",
+    "A=": "",
+    "A=${B}": "${B}",
+    "not a line\nA=b": "b",
+}
+
+
+@pytest.mark.parametrize(("text", "value"), DOTENV.items())
+def test_a_dotenv_file_is_read_as_python_dotenv_reads_it(text: str, value: str) -> None:
+    assert parse_env_file(text)["A"] == value
+
+
+@pytest.mark.parametrize("value", ["b", 'say "b"', "C:\\new\\table", 'it\'s "b"', "\\'", "a\\", "$x ${y} # z"])
+def test_what_import_writes_to_env_is_read_back(value: str) -> None:
+    assert parse_env_file(Imported({}, values={"A": value}).render_env()) == {"A": value}

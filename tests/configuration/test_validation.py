@@ -539,3 +539,11 @@ def test_a_public_url_at_which_nobody_can_log_in_is_told_of(
 def test_r44_a_warning_shows_no_value_of_a_variable(tmp_path: Path) -> None:
     (warning,) = configure(tmp_path, "mcpServers: {x: {command: 'run --key ${KEY}'}}", {"KEY": SENTINEL}).warnings
     assert SENTINEL not in str(warning)
+
+
+@pytest.mark.parametrize("argument", ["~", "~/notes", "--root=~/notes"])
+def test_a_tilde_in_arguments_is_warned_of(tmp_path: Path, argument: str) -> None:
+    text = f"mcpServers: {{x: {{command: run, args: [a, '{argument}', 'a~b', '~user']}}}}"
+    (warning,) = configure(tmp_path, text).warnings
+    assert warning.path == ("mcpServers", "x", "args", 1)
+    assert "${userHome}" in warning.sentence

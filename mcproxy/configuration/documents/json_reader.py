@@ -12,6 +12,14 @@ from mcproxy.configuration.problems import ConfigurationError, Path, Place, Prob
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _TOKEN: Final = re.compile(r'[{}\[\]:,]|"(?:[^"\\\x00-\x1f]|\\.)*"|[-+.\w]+')
+_BAD_ESCAPE: Final = re.compile(r'\\(?:(?!["\\/bfnrtu])|u(?![0-9a-fA-F]{4}))')
+"""A backslash that begins no escape, in a string whose other escapes have been removed."""
+_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_DRIVE: Final = re.compile(r'(?<=^"[A-Za-z]:)\\[bfnrt]')
+"""The backslash behind a drive, taken for the beginning of a control character."""
+_OF_COMMANDS: Final = frozenset({"command", "args", "env", "cwd", "envFile"})
+"""Keys whose texts are often paths."""
+_BACKSLASH: Final = "a backslash in a string is written twice: C:\\\\Users; or write C:/Users"
 _END: Final = "unexpected end of the file"
 
 
@@ -101,12 +109,23 @@ class JsonReader:
                 self._fail(f'expected "," or "{end}"', place, path)
 
     def _scalar(self, token: str, place: Place, path: Path) -> DocumentScalar:
+        if token.startswith('"') and "\\" in token:
+            self._check_escapes(token, path)
         try:
             value: object = json.loads(token)
         except (ValueError, RecursionError):
             self._fail("expected a value" if token else _END, place, path)
         assert not isinstance(value, (dict, list)), "brackets are tokens of their own"
         return value  # type: ignore[return-value]  # the assertion leaves scalars alone
+
+    def _check_escapes(self, token: str, path: Path) -> None:
+        """Reports the first backslash of a string that begins no escape."""
+        bare = _ESCAPE.sub(lambda match: "." * len(match[0]), token)
+        wrong = _BAD_ESCAPE.search(bare)
+        if wrong is None and not _OF_COMMANDS.isdisjoint(path):
+            wrong = _DRIVE.search(token)
+        if wrong is not None:
+            self._fail(_BACKSLASH, self._place(self._next - len(token) + wrong.start()), path)
 
     def _fail(self, sentence: str, place: Place, path: Path = ()) -> NoReturn:
         fail(self._file, f"is not valid JSON: {sentence}", place, path)

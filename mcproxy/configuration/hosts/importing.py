@@ -68,7 +68,7 @@ class Imported:
     def render_env(self) -> str:
         """The lines of `.env` for the variables that are not there yet."""
         return "".join(
-            f'{name}="{value}"\n'
+            f"{name}={_quoted(value)}\n"
             for name, value in self.values.items()
             if name not in self.existing and "\n" not in value
         )
@@ -329,3 +329,11 @@ class _Writer:
 
     def _reference(self, wanted: str, place: str, value: str) -> str:
         return reference(self.imported.secret(self.name, wanted, place, value))
+
+
+def _quoted(value: str) -> str:
+    """A value of a dotenv file, in quotes."""
+    if not set(value) & {'"', "\\"}:
+        return f'"{value}"'
+    escaped = value.replace("\\", r"\\").replace("'", r"\'")
+    return f"'{escaped}'"
