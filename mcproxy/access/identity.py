@@ -157,7 +157,7 @@ class Identity:
     def note_refusal(self, refusal: NotIdentified, peer: str | None) -> None:
         """Counts a refusal and writes it to the audit log (requirement R88)."""
         if self._refusals is not None:
-            self._refusals.note(refusal.reason, refusal.sentence, peer)
+            self._refusals.count(refusal.reason, refusal.sentence, peer)
 
     async def identify(self, presented: Presented) -> Identified:
         """Raises NotIdentified."""

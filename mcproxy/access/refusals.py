@@ -73,7 +73,7 @@ class Refusals:
         self._last: dict[RefusalReason, tuple[float, int]] = {}
         """By reason: when a refusal was last written, and how many there were since."""
 
-    def note(self, reason: RefusalReason, sentence: str, peer: str | None) -> None:
+    def count(self, reason: RefusalReason, sentence: str, peer: str | None) -> None:
         """Never blocks."""
         self._counts.labels(reason.value).inc()
         if reason is RefusalReason.MISSING:

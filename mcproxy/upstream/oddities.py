@@ -25,21 +25,21 @@ class Oddities:
         self._metrics = metrics
         self._sentences: dict[str, str] = {}
 
-    def note(self, kind: str, sentence: str) -> None:
+    def note(self, kind: str, words: str) -> None:
         """Counts one; logs the first of its kind.
 
-        `kind` is a fixed word of ours, as `token_type`: it labels the metric. `sentence` completes "the server ...", as
+        `kind` is a fixed word of ours, as `token_type`: it labels the metric. `words` completes "the server ...", as
         "answers with text/plain; accepted", and holds no secret and no unbounded text of a peer.
         """
         if self._metrics is not None:
             self._metrics.upstream_oddities.labels(self._upstream, kind).inc()
         if kind not in self._sentences and len(self._sentences) < MAX_KINDS:
-            self._sentences[kind] = sentence
+            self._sentences[kind] = words
             log.info(
                 "an upstream deviates from the specification, and is accepted",
                 upstream=self._upstream,
                 kind=kind,
-                what=sentence,
+                what=words,
             )
 
     @property

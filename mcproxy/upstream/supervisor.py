@@ -137,7 +137,9 @@ class Supervisor:
         self.logins: UpstreamLogins | None = None
         """The logins of people and of the gateway at the upstream, with `oauth`."""
         if spec.oauth is not None and spec.url is not None:
-            self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, record, clock, renew)
+            self.logins = UpstreamLogins(
+                spec, grants, self._spawn, metrics, self._login_changed, record, clock, renew, self._oddities.note
+            )
         self._headers_command = HeadersCommand(spec, self._spawn, clock=clock) if spec.headers_command else None
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context, _idling(spec, proxy, manifest))

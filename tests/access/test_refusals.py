@@ -22,7 +22,7 @@ class World:
 
     def refuse(self, reason: RefusalReason = RefusalReason.UNKNOWN_KEY, times: int = 1) -> None:
         for _ in range(times):
-            self.refusals.note(reason, "the key is not known", "192.0.2.1")
+            self.refusals.count(reason, "the key is not known", "192.0.2.1")
 
     def counted(self, reason: RefusalReason) -> float:
         labels = {"reason": reason.value}

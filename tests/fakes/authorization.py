@@ -40,6 +40,8 @@ class Authorization:
     gives_refresh: bool = True
     outage: int | None = None
     """The status that the token endpoint answers with, while it is set."""
+    retry_after: str | None = None
+    """`Retry-After` of those answers."""
     refuses: str | None = None
     """The error of the token endpoint's refusals, while it is set."""
     token_requests: list[dict[str, str]] = field(default_factory=list)
@@ -164,7 +166,8 @@ class Authorization:
             if request.transport is None or request.transport.is_closing():
                 return web.Response(status=503)  # who asked has gone before anything was done
         if self.outage is not None:
-            return web.Response(status=self.outage, text="busy")
+            headers = {} if self.retry_after is None else {"Retry-After": self.retry_after}
+            return web.Response(status=self.outage, text="busy", headers=headers)
         if self.refuses is not None:
             return web.json_response({"error": self.refuses}, status=400)
         if self.refused_scopes.intersection(form.get("scope", "").split()):

@@ -1,4 +1,6 @@
-"""Fetch small JSON documents of OAuth issuers over HTTPS (R43). Follows no redirect, sends no credential.
+"""Fetch small JSON documents of OAuth issuers over HTTPS (R43). Sends no credential.
+
+Redirects are followed within one origin, and each URL on the way is checked like the first.
 
 URLs from the configuration may have any address. A URL in an issuer's metadata outside the issuer's own origin must
 have a public address: a provider must not make the gateway connect to its own network.
@@ -14,15 +16,12 @@ from yarl import URL
 from mcproxy.egress.addresses import is_address, is_public
 from mcproxy.egress.client import NotAnswered, OutgoingClient, OutgoingResponse
 from mcproxy.egress.egress import Egress, from_environment
+from mcproxy.egress.redirects import MAX_REDIRECTS, REDIRECTS, RedirectRefused, next_hop
 from mcproxy.settings.loopback import is_loopback
 
 
 class FetchFailed(Exception):
     """Nothing readable was fetched. The text says what and why, for operators."""
-
-
-class NotThere(FetchFailed):
-    """The server says that the document does not exist."""
 
 
 class Fetch(Protocol):
@@ -31,28 +30,31 @@ class Fetch(Protocol):
     async def __call__(self, url: str, keys_max_bytes: int, *, public: bool = False) -> bytes:
         """The body of a GET, of at most so many bytes; `public` addresses alone, where that is asked.
 
-        The caller bounds the time. Raises FetchFailed, or NotThere.
+        The caller bounds the time. Raises FetchFailed.
         """
 
 
 async def fetch(url: str, keys_max_bytes: int, *, public: bool = False, egress: Egress | None = None) -> bytes:
     """As `Fetch`; `egress` says how, and by default the environment."""
     target = URL(url)
-    _check(target, public=public)
     client = OutgoingClient(egress or from_environment(os.environ), public=public)
     try:
-        async with client.request("GET", target, {"Accept": "application/json"}) as response:
-            return await _read(url, response, keys_max_bytes)
+        for _ in range(MAX_REDIRECTS + 1):
+            _check(target, public=public)
+            async with client.request("GET", target, {"Accept": "application/json"}) as response:
+                if response.status not in REDIRECTS:
+                    return await _read(str(target), response, keys_max_bytes)
+                target = next_hop("GET", target, response.status, response.head.fields.get("location"))
     except (NotAnswered, ValueError) as error:
         raise FetchFailed(f"{url}: {error}") from error
+    except RedirectRefused as refused:
+        raise FetchFailed(str(refused)) from refused
+    raise FetchFailed(f"{url} redirects more than {MAX_REDIRECTS} times")
 
 
 async def _read(url: str, response: OutgoingResponse, keys_max_bytes: int) -> bytes:
-    if response.status in {404, 405, 410}:
-        raise NotThere(f"{url} is not there: HTTP {response.status}")
     if response.status != 200:
-        unfollowed = ", a redirect that is not followed" if 300 <= response.status < 400 else ""
-        raise FetchFailed(f"{url} answered HTTP {response.status}{unfollowed}")
+        raise FetchFailed(f"{url} answered HTTP {response.status}")
     body = await response.read(keys_max_bytes)
     if body is None:
         raise FetchFailed(f"{url} answered with more than {keys_max_bytes} bytes (oauth.keys_max_bytes)")

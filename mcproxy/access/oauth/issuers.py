@@ -15,9 +15,10 @@ import anyio
 import msgspec
 import structlog
 
-from mcproxy.access.oauth.fetching import Fetch, FetchFailed, NotThere
+from mcproxy.access.oauth.fetching import Fetch, FetchFailed
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import Issuer, OAuth
+from mcproxy.settings.issuers import is_same_issuer
 
 if TYPE_CHECKING:
     from jwt.algorithms import AllowedPublicKeys
@@ -41,6 +42,10 @@ ALGORITHMS: Final = {
 
 Other keys, symmetric ones above all, count for none (RFC 8725).
 """
+
+
+_SERVER: Final = "/.well-known/oauth-authorization-server"
+_OPENID: Final = "/.well-known/openid-configuration"
 
 
 class KeysUnavailable(Exception):
@@ -146,13 +151,13 @@ class KeySet:
 
     async def _discovered(self, most: int) -> str:
         """The URL of the keys, by the issuer's metadata (authorization-server-discovery)."""
+        said: list[str] = []
         for url in metadata_urls(self.issuer.issuer):
             try:
-                document = await self._fetch(url, most)
-            except NotThere:
-                continue
-            return _jwks_url(document, self.issuer.issuer, url)
-        raise FetchFailed("the issuer publishes no metadata; set jwks_url")
+                return _jwks_url(await self._fetch(url, most), self.issuer.issuer, url)
+            except FetchFailed as failed:
+                said.append(str(failed))
+        raise FetchFailed(f"the issuer's metadata is nowhere ({'; '.join(said)}); set jwks_url")
 
 
 class _Metadata(msgspec.Struct):
@@ -180,13 +185,16 @@ class _Jwk(msgspec.Struct, omit_defaults=True):
 
 
 def metadata_urls(issuer: str) -> tuple[str, ...]:
-    """URLs at which an issuer's metadata may be, in the order of the specification."""
+    """URLs at which an issuer's metadata may be, in the order of the specification. Raises ValueError if it is no URL.
+
+    For an issuer with a path, the root of its host comes last: what is found there counts if it names that issuer.
+    """
     parts = urlsplit(issuer)
     root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    inserted = tuple(
-        f"{root}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")
-    )
-    return (*inserted, f"{root}{path}/.well-known/openid-configuration") if path else inserted
+    at_root = (f"{root}{_SERVER}", f"{root}{_OPENID}")
+    if not path:
+        return at_root
+    return (f"{root}{_SERVER}{path}", f"{root}{_OPENID}{path}", f"{root}{path}{_OPENID}", *at_root)
 
 
 def read_keys(document: bytes) -> SigningKeys:
@@ -220,8 +228,8 @@ def _jwks_url(document: bytes, issuer: str, where: str) -> str:
         metadata = msgspec.json.decode(document, type=_Metadata)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise FetchFailed(f"{where} is no metadata with issuer and jwks_uri") from error
-    # RFC 8414, section 3.3: "MUST be identical"; else the metadata MUST NOT be used.
-    if metadata.issuer != issuer:
+    # RFC 8414, section 3.3: metadata of another issuer MUST NOT be used.
+    if not is_same_issuer(metadata.issuer, issuer):
         raise FetchFailed(f"{where} is the metadata of another issuer")
     return metadata.jwks_uri
 

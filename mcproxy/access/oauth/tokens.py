@@ -21,6 +21,7 @@ from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import Principal, may_name_principal
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
+from mcproxy.settings.issuers import is_same_issuer, normal_issuer
 
 if TYPE_CHECKING:
     from jwt.algorithms import AllowedPublicKeys
@@ -111,11 +112,11 @@ class Tokens:
         """Keeps the keys of issuers that stay the same. Tokens are verified anew, as another claim may count."""
         known, self._sources, self._oauth = self._sources, {}, oauth
         for issuer in oauth.issuers:
-            source = known.get(issuer.issuer)
+            source = known.get(normal_issuer(issuer.issuer))
             if source is None or source.issuer != issuer:
                 source = KeySet(issuer, oauth, self._spawn, self._fetch)
             source.oauth = oauth
-            self._sources[issuer.issuer] = source
+            self._sources[normal_issuer(issuer.issuer)] = source
         self._verified: LRUCache[bytes, Verified] = LRUCache(oauth.max_tokens)
 
     def __len__(self) -> int:
@@ -159,7 +160,7 @@ class Tokens:
         if len(parts) != 3:
             raise InvalidToken("the token is no signed JSON Web Token", RefusalReason.MALFORMED)
         header = _decoded(_base64(parts[0]), _Header)
-        source = self._sources.get(_decoded(_base64(parts[1]), _Origin).iss)
+        source = self._sources.get(normal_issuer(_decoded(_base64(parts[1]), _Origin).iss))
         if source is None:
             raise InvalidToken("the token is of an issuer that is not trusted here", RefusalReason.UNTRUSTED_ISSUER)
         if header.alg not in source.issuer.algorithms:
@@ -170,7 +171,7 @@ class Tokens:
         return header, source
 
     def _named(self, claims: Claims, issuer: Issuer) -> Principal:
-        if claims.get("iss") != issuer.issuer:
+        if not is_same_issuer(str(claims.get("iss")), issuer.issuer):
             raise InvalidToken("the token is of another issuer than it seems", RefusalReason.UNTRUSTED_ISSUER)
         name = _claim(claims, issuer.name_claim)
         if not isinstance(name, str) or not may_name_principal(name):

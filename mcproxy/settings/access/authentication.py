@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AwareDatetime, Field, PlainValidator, WithJsonSchema, model_validator
 
 from mcproxy.settings.egress import Leaving
+from mcproxy.settings.issuers import normal_issuer
 from mcproxy.settings.loopback import is_loopback
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section, worded
 from mcproxy.settings.upstreams.oauth import OAuthClient
@@ -168,7 +169,7 @@ class OAuth(Leaving):
 
     @model_validator(mode="after")
     def _issuers_differ(self) -> Self:
-        identifiers = [issuer.issuer for issuer in self.issuers]
+        identifiers = [normal_issuer(issuer.issuer) for issuer in self.issuers]
         for index, identifier in enumerate(identifiers):
             if identifier in identifiers[:index]:
                 raise InvalidKey("is already the identifier of another issuer", "issuers", index, "issuer")

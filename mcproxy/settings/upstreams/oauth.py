@@ -19,6 +19,13 @@ Https = Annotated[
 ]
 """A URL without query and fragment; http is for loopback alone, which is checked where it is used."""
 
+ResourceIndicator = Annotated[
+    str,
+    Field(pattern=r"^(omit|[A-Za-z][A-Za-z0-9+.-]*:[\x21\x22\x24-\x7e]+)$", max_length=2048),
+    worded("should be `omit`, or a URI without a fragment, of at most 2048 characters"),
+]
+"""A resource indicator (RFC 8707, section 2), or `omit`."""
+
 
 class OAuthClient(Section):
     """The gateway's client at the authorization server, if it was registered there beforehand."""
@@ -31,6 +38,10 @@ class OAuthClient(Section):
     """A private key in PEM, as `${file:/path}`: the client authenticates by signed assertions (private_key_jwt)."""
     algorithm: Literal["RS256", "PS256", "ES256", "ES384", "EdDSA"] | None = None
     """Signature algorithm of assertions. Default: chosen by the key."""
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Name under which the gateway registers itself; some servers register only clients of certain names.
+    Default: `mcproxy`.
+    """
     metadata_url: Https | None = None
     """URL of the client's metadata document. Default: `proxy.public_url` + `/oauth/client.json`."""
 
@@ -88,6 +99,14 @@ class OAuthSettings(Section):
     """Scopes to request beside those that the server demands."""
     scopes_allowed: tuple[str, ...] = ("*",)
     """Globs of the scopes that may be requested: the ceiling for a server's challenges."""
+    pkce: Literal["advertised", "assumed"] = "advertised"
+    """`assumed`: use a server whose metadata does not say that it supports PKCE (S256), because its documentation does,
+    as that of Entra ID and Cognito. A server that ignores PKCE gives no protection against stolen codes.
+    """
+    resource: ResourceIndicator | None = None
+    """Value of the parameter `resource` (RFC 8707) that names the server to its authorization server; `omit` sends
+    none, as Entra ID may want. Default: what the server's metadata names, else its URL.
+    """
     enterprise: EnterpriseSettings | None = None
     """For the grant `enterprise`."""
     workload: WorkloadSettings | None = None

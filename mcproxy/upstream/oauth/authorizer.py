@@ -22,11 +22,12 @@ from mcproxy.concurrency.spawn import Spawn
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
-from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, OAuthFlow
+from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, SHOWN_SCOPES, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState, Renewal
+from mcproxy.upstream.oauth.login import INVALID_SCOPE
 from mcproxy.upstream.oauth.registration import MAX_SCOPES
 from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
-from mcproxy.upstream.oauth.tokens import INVALID_SCOPE, Token, TokenRefused
+from mcproxy.upstream.oauth.tokens import Token, TokenRefused, TokenUnavailable
 
 log = structlog.get_logger()
 
@@ -36,8 +37,6 @@ COOLDOWN: Final = 5.0
 """Seconds without another token request after one that had no decisive answer."""
 REQUESTS: Final = 2
 """The most token requests that one caller waits for."""
-SHOWN_SCOPES: Final = 10
-"""The most scopes that a sentence names."""
 
 Renew = Callable[[OAuthFlow, Renewal], Awaitable[Grant]]
 """Renews a grant by the flow of its upstream; raises as `OAuthFlow.renew` does."""
@@ -99,6 +98,8 @@ class Authorizer:
         self._done: anyio.Event | None = None
         """Set when the current token request is over."""
         self._cools_until = 0.0
+        self._failures = 0
+        """Token requests in a row that decided nothing."""
         self._lacking: frozenset[str] = frozenset()
         """Scopes that the grant lacks according to the server; the next login requests them too."""
         self._unobtainable: frozenset[str] = frozenset()
@@ -334,10 +335,11 @@ class Authorizer:
         grant = self._life.grant
         try:
             earlier = (*(() if grant is None else grant.scopes), *sorted(self._lacking))
-            renewed = await self._renew(self._flow, Renewal(self._key, grant or self._over, self._challenge, earlier))
+            wanted = Renewal(self._key, grant or self._over, self._challenge, earlier, bool(self._lacking))
+            renewed = await self._renew(self._flow, wanted)
         except PASSING as error:
             self._life.unavailable(str(error))
-            self._cools_until = self._clock() + COOLDOWN
+            self._cool(error.retry_after if isinstance(error, TokenUnavailable) else None)
             log.warning("no token for an upstream", upstream=self._name, why=str(error))
         except DECISIVE as error:
             if isinstance(error, TokenRefused) and error.code == INVALID_SCOPE and self._lacking:
@@ -350,10 +352,20 @@ class Authorizer:
             # Neither a server's answer nor a bug of ours may take other upstreams down (R1).
             log.exception("a token request failed unexpectedly", upstream=self._name)
             self._life.unavailable(f"an internal error: {type(bug).__name__}")
-            self._cools_until = self._clock() + COOLDOWN
+            self._cool(None)
         else:
+            self._failures = 0
             self._adopt(renewed)
             self._on_change(self)
+
+    def _cool(self, retry_after: float | None) -> None:
+        """Delays the next token request after one that decided nothing: as long as the answer says.
+
+        Without a word of it, the next may come at once after the first failure, and later after each further one.
+        """
+        self._failures += 1
+        own = COOLDOWN if self._failures > 1 else 0.0
+        self._cools_until = self._clock() + (own if retry_after is None else retry_after)
 
     async def _renew_alone(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
         with token_request_counted(self._metrics, self._name):

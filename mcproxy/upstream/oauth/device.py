@@ -51,12 +51,14 @@ class DeviceLogin(msgspec.Struct, frozen=True):
 
 def device_request(resource: str, scopes: tuple[str, ...]) -> TokenForm:
     """The form for the device authorization endpoint, without the client's proof (section 3.1)."""
-    return {"resource": resource, **({"scope": " ".join(scopes)} if scopes else {})}
+    form = {"resource": resource, "scope": " ".join(scopes)}
+    return {name: value for name, value in form.items() if value}
 
 
 def polling(login: DeviceLogin) -> TokenForm:
     """The form that is posted to the token endpoint repeatedly (section 3.4)."""
-    return {"grant_type": DEVICE_CODE, "device_code": login.device_code, "resource": login.resource}
+    form = {"grant_type": DEVICE_CODE, "device_code": login.device_code, "resource": login.resource}
+    return {name: value for name, value in form.items() if value}
 
 
 class _DeviceAuthorization(msgspec.Struct):
@@ -79,13 +81,13 @@ def read_device_login(
     scopes: tuple[str, ...],
 ) -> DeviceLogin:
     """Reads the device authorization response (section 3.2). Raises LoginFailed, TokenUnavailable."""
-    if status != 200:
+    if not 200 <= status < 300:
         refusal = refusal_of(status, body)
         if refusal is None:
             raise TokenUnavailable(f"the device authorization endpoint answered HTTP {status}")
         raise LoginFailed(f"{server.issuer} refused: {str(refusal)[:MAX_REASON]}")
     try:
-        begun = msgspec.json.decode(body, type=_DeviceAuthorization)
+        begun = msgspec.json.decode(body, type=_DeviceAuthorization, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoginFailed(f"issuer {server.issuer} answered the request for a code with something invalid") from error
     complete = begun.verification_uri_complete

@@ -139,6 +139,8 @@ class Renewal(msgspec.Struct, frozen=True):
     """The server's latest challenge."""
     scopes: tuple[str, ...] = ()
     """Scopes to request beside those that the server names, where no person is needed."""
+    is_step_up: bool = False
+    """Whether some of these are wanted beyond those of the grant."""
 
 
 class GrantLife:

@@ -15,10 +15,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from mcproxy.settings.issuers import is_same_issuer
 from mcproxy.settings.loopback import is_loopback
 from mcproxy.upstream.oauth.metadata import S256, ServerMetadata
 from mcproxy.upstream.oauth.registration import ClientIdentity
 
+INVALID_SCOPE: Final = "invalid_scope"
+"""The error code for scopes that an authorization server does not know or give (RFC 6749, sections 4.1.2.1, 5.2)."""
 _STATE_BYTES: Final = 24
 _VERIFIER_BYTES: Final = 48
 """Random bytes of a code verifier: 64 characters, within the 43 to 128 of RFC 7636, section 4.1."""
@@ -46,6 +49,12 @@ class Login(msgspec.Struct, frozen=True):
     issuer: str
     """Recorded before the redirect, whose issuer is compared with this even if the metadata has changed by then."""
     requires_iss: bool
+    compares_iss_exactly: bool
+    """Whether an `iss` with another slash at its end is another issuer's.
+
+    So it is at a server that follows RFC 9207, and spells its issuer in one way: the official conformance suite asks
+    for that. Elsewhere `is_same_issuer` decides.
+    """
     redirect_uri: str
     client: ClientIdentity
     resource: str
@@ -60,6 +69,7 @@ def begin(
     resource: str,
     scopes: tuple[str, ...],
     randomness: Callable[[int], bytes],
+    assumes_pkce: bool = False,
 ) -> Login:
     """Begins a login. Raises LoginFailed if the authorization server cannot be used safely."""
     if server.authorization_endpoint is None:
@@ -68,13 +78,16 @@ def begin(
         raise LoginFailed(
             f"issuer {server.issuer} names an authorization endpoint that is no https URL: nobody is sent there"
         )
-    if S256 not in (server.code_challenge_methods_supported or ()):
-        raise LoginFailed(f"issuer {server.issuer} does not say that it supports PKCE (S256): it must not be used")
+    methods = server.code_challenge_methods_supported
+    if S256 not in (methods or ()) and not (assumes_pkce and methods is None):
+        remedy = "; if its documentation says that it does, set oauth.pkce: assumed" if methods is None else ""
+        raise LoginFailed(f"issuer {server.issuer} does not say that it supports PKCE (S256){remedy}")
     return Login(
         state=_text(randomness(_STATE_BYTES)),
         verifier=_text(randomness(_VERIFIER_BYTES)),
         issuer=server.issuer,
         requires_iss=server.authorization_response_iss_parameter_supported,
+        compares_iss_exactly=server.authorization_response_iss_parameter_supported and not server.is_spelled_twice,
         redirect_uri=redirect_uri,
         client=client,
         resource=resource,
@@ -106,8 +119,9 @@ def authorization_url(login: Login, server: ServerMetadata) -> str:
         "state": login.state,
         "code_challenge": challenge,
         "code_challenge_method": S256,
-        "resource": login.resource,
     }
+    if login.resource:
+        asked["resource"] = login.resource
     if login.scopes:
         asked["scope"] = " ".join(login.scopes)
     if "offline_access" in login.scopes:
@@ -127,11 +141,14 @@ def code_of(login: Login, redirected: Mapping[str, str]) -> str:
     issuer = redirected.get("iss")
     if issuer is None and login.requires_iss:
         raise LoginFailed(f"the answer does not say that it comes from {login.issuer}, which says that it always does")
-    if issuer is not None and issuer != login.issuer:
+    is_same = str.__eq__ if login.compares_iss_exactly else is_same_issuer
+    if issuer is not None and not is_same(issuer, login.issuer):
         raise LoginFailed(f"the answer comes from another authorization server than {login.issuer}")
     if "error" in redirected:
-        words = redirected.get("error_description") or redirected["error"]
-        raise LoginFailed(f"{login.issuer} refused: {words[:MAX_REASON]}", redirected["error"][:MAX_REASON])
+        code, words = redirected["error"], redirected.get("error_description") or redirected["error"]
+        # Cognito writes it into the description: github.com/openchoreo/openchoreo/issues/3217.
+        code = INVALID_SCOPE if INVALID_SCOPE in words else code
+        raise LoginFailed(f"{login.issuer} refused: {words[:MAX_REASON]}", code[:MAX_REASON])
     if not redirected.get("code"):
         raise LoginFailed(f"{login.issuer} sent neither a code nor an error")
     return redirected["code"]

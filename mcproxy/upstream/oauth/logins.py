@@ -26,10 +26,11 @@ from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer, Renew
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
-from mcproxy.upstream.oauth.login import Login, LoginFailed
+from mcproxy.upstream.oauth.leniency import Note, unnoted
+from mcproxy.upstream.oauth.login import INVALID_SCOPE, Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.storage.store import GrantStore, MemoryStore, StoreFailed
-from mcproxy.upstream.oauth.tokens import INVALID_SCOPE, TokenRefused
+from mcproxy.upstream.oauth.tokens import TokenRefused
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class UpstreamLogins:
         record: RecordGrant = unrecorded,
         clock: Callable[[], float] = time.time,
         renew: Renew | None = None,
+        note: Note = unnoted,
     ) -> None:
         assert spec.url is not None, "the configuration allows `oauth` with a url alone"
         assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
@@ -88,7 +90,9 @@ class UpstreamLogins:
         self._metrics = metrics
         self._on_login = on_login
         self._clock = clock
-        self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, record, egress=spec.leaving, clock=clock)
+        self.flow = OAuthFlow(
+            spec.name, spec.url, spec.oauth, self._store, record, egress=spec.leaving, note=note, clock=clock
+        )
         self.is_per_principal = spec.oauth.per == "principal"
         self.is_for_people = spec.oauth.grant == "authorization_code"
         """Whether people log in; else the gateway gets its tokens by itself."""

@@ -5,22 +5,36 @@ Pure: lists the URLs to try, in order, and checks the documents (basic/authoriza
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from mcproxy.access.oauth.issuers import metadata_urls
 from mcproxy.upstream.oauth.challenge import BearerChallenge
+from mcproxy.upstream.oauth.leniency import (
+    Members,
+    Note,
+    json_object,
+    noted_issuer,
+    resource_metadata_url,
+    text,
+    texts,
+    unnoted,
+)
 
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
-_SERVER: Final = "/.well-known/oauth-authorization-server"
-_OPENID: Final = "/.well-known/openid-configuration"
 
 S256: Final = "S256"
 
 
 class InvalidMetadata(Exception):
     """A document that must not be used. The text says whose it is and what is wrong with it."""
+
+
+class OthersMetadata(InvalidMetadata):
+    """Valid metadata of another resource or issuer than the one that was asked for."""
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True):
@@ -45,6 +59,8 @@ class ServerMetadata(msgspec.Struct, frozen=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     client_id_metadata_document_supported: bool = False
     authorization_response_iss_parameter_supported: bool = False
+    is_spelled_twice: bool = False
+    """Whether the issuer was named with a slash at its end and names itself without, or the reverse."""
 
 
 def resource_of(url: str) -> str:
@@ -59,27 +75,39 @@ def resource_of(url: str) -> str:
     return urlunsplit((parts.scheme.lower(), host + port, path, parts.query, ""))
 
 
-def resource_metadata_urls(url: str, challenge: BearerChallenge | None) -> list[str]:
-    """URLs at which the metadata of the server at `url` may be, in the order to try."""
-    if challenge is not None and challenge.resource_metadata is not None:
-        return [challenge.resource_metadata]
+def resource_metadata_urls(url: str, challenge: BearerChallenge | None, note: Note = unnoted) -> list[str]:
+    """URLs at which the metadata of the server at `url` may be, in the order to try: the challenge's comes first."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
-    found = [_at(url, _RESOURCE + path), _at(url, _RESOURCE)]
-    return list(dict.fromkeys(found))
+    named = None if challenge is None else challenge.resource_metadata
+    first = [] if named is None else [resource_metadata_url(named, url, note)]
+    return list(dict.fromkeys((*first, _at(url, _RESOURCE + path), _at(url, _RESOURCE))))
 
 
-def read_resource_metadata(document: bytes, url: str) -> ResourceMetadata:
-    """The metadata of the server at `url`. Raises InvalidMetadata if it is another's (RFC 9728, section 3.3)."""
-    try:
-        read = msgspec.json.decode(document, type=ResourceMetadata)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidMetadata(f"its protected resource metadata cannot be read: {error}") from error
-    if not _covers(read.resource, url):
-        raise InvalidMetadata(f"its protected resource metadata is that of {read.resource[:200]!r}, not of {url}")
-    if not read.authorization_servers:
-        raise InvalidMetadata("its protected resource metadata names no authorization server")
-    return read
+def read_resource_metadata(document: bytes, url: str, note: Note = unnoted) -> ResourceMetadata:
+    """The metadata of the server at `url`.
+
+    Raises InvalidMetadata if it is none, and OthersMetadata if it is another's (RFC 9728, section 3.3).
+    """
+    members = _members(document, note)
+    resource = text(members.get("resource"))
+    if resource is None:
+        raise InvalidMetadata("it names no resource")
+    if not _covers(resource, url):
+        raise OthersMetadata(f"it is the metadata of {resource[:200]!r}, not of {url}")
+    servers = texts(members.get("authorization_servers"), note)
+    if not servers:
+        raise InvalidMetadata("it names no authorization server")
+    return ResourceMetadata(resource, servers, texts(members.get("scopes_supported"), note))
+
+
+def _members(document: bytes, note: Note) -> Members:
+    """The members of a metadata document. Raises InvalidMetadata if it is none."""
+    members = json_object(document, note)
+    if members is None:
+        what = "a web page" if document.lstrip()[:1] == b"<" else "no JSON object"
+        raise InvalidMetadata(f"it is {what}")
+    return members
 
 
 def _covers(resource: str, url: str) -> bool:
@@ -94,29 +122,43 @@ def _covers(resource: str, url: str) -> bool:
     return asked.path.rstrip("/") == whole or asked.path.startswith(whole + "/")
 
 
-def server_metadata_urls(issuer: str) -> list[str]:
+def server_metadata_urls(issuer: str) -> tuple[str, ...]:
     """URLs at which an issuer's metadata may be, in the order to try. Raises InvalidMetadata if it is no URL."""
     try:
-        path = urlsplit(issuer).path.rstrip("/")
+        return metadata_urls(issuer)
     except ValueError as error:
         raise InvalidMetadata(f"the issuer {issuer[:200]!r} is no URL") from error
-    if not path:
-        return [_at(issuer, _SERVER), _at(issuer, _OPENID)]
-    return [_at(issuer, _SERVER + path), _at(issuer, _OPENID + path), _at(issuer, path + _OPENID)]
 
 
-def read_server_metadata(document: bytes, issuer: str, *, is_origin: bool = False) -> ServerMetadata:
-    """The metadata of an issuer. Raises InvalidMetadata where it is another's (RFC 8414, section 3.3).
+def read_server_metadata(document: bytes, issuers: Collection[str], note: Note = unnoted) -> ServerMetadata:
+    """The metadata of one of `issuers`.
 
-    `is_origin` says that the issuer is assumed (`origin_as_issuer`): its own name may end with a slash.
+    Raises InvalidMetadata if it is none, and OthersMetadata if it is another's (RFC 8414, section 3.3).
     """
-    try:
-        read = msgspec.json.decode(document, type=ServerMetadata)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidMetadata(f"the metadata of issuer {issuer} cannot be read: {error}") from error
-    if read.issuer != issuer and not (is_origin and read.issuer == f"{issuer}/"):
-        raise InvalidMetadata(f"the metadata found for issuer {issuer} is that of {read.issuer[:200]!r}")
-    return read
+    members = _members(document, note)
+    issuer, token_endpoint = text(members.get("issuer")), text(members.get("token_endpoint"))
+    if issuer is None or token_endpoint is None:
+        raise InvalidMetadata("it has no issuer, or no token_endpoint")
+    if not any(noted_issuer(expected, issuer, note) for expected in issuers):
+        raise OthersMetadata(
+            f"it is the metadata of issuer {issuer[:200]!r}, not of {' or '.join(issuers)}; if that is meant, set "
+            "oauth.issuer to it"
+        )
+    return ServerMetadata(
+        issuer,
+        token_endpoint,
+        authorization_endpoint=text(members.get("authorization_endpoint")),
+        registration_endpoint=text(members.get("registration_endpoint")),
+        revocation_endpoint=text(members.get("revocation_endpoint")),
+        device_authorization_endpoint=text(members.get("device_authorization_endpoint")),
+        scopes_supported=texts(members.get("scopes_supported"), note),
+        code_challenge_methods_supported=texts(members.get("code_challenge_methods_supported"), note),
+        token_endpoint_auth_methods_supported=texts(members.get("token_endpoint_auth_methods_supported"), note),
+        client_id_metadata_document_supported=members.get("client_id_metadata_document_supported") is True,
+        authorization_response_iss_parameter_supported=members.get("authorization_response_iss_parameter_supported")
+        is True,
+        is_spelled_twice=issuer not in issuers,
+    )
 
 
 def origin_as_issuer(url: str) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mcproxy.settings.upstreams.oauth import OAuthClient
+from mcproxy.upstream.oauth.leniency import Note, json_object, seconds, text, unnoted
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 
 NAME: Final = "mcproxy"
@@ -51,13 +52,27 @@ class ClientIdentity(msgspec.Struct, frozen=True):
     """The expiry of its secret in Unix seconds; 0 for never."""
     scopes: tuple[str, ...] = ()
     """The scopes for which the gateway registered it: some authorization servers allow it no others."""
+    name: str = NAME
+    """The name under which the gateway registered it."""
+    is_doubtful: bool = False
+    """Whether a login was begun with it and has not come back: the authorization server may have forgotten it.
 
-    def serves(self, redirect_uri: str, scopes: Collection[str], now: float) -> bool:
-        """Whether a client that the gateway registered is still valid, for that redirect URI and these scopes."""
+    Then it shows a page with `invalid_client` to the person, and nothing to the gateway.
+    """
+
+    def serves(self, redirect_uri: str, scopes: Collection[str], now: float, name: str = NAME) -> bool:
+        """Whether a client that the gateway registered is still valid, for that redirect URI, scopes and name."""
         is_over = bool(self.expires_at) and self.expires_at <= now
-        return (
-            not is_over and redirect_uri in (self.redirect_uris or (NO_REDIRECT,)) and set(scopes) <= set(self.scopes)
-        )
+        is_known = not is_over and not self.is_doubtful and self.name == name
+        return is_known and redirect_uri in (self.redirect_uris or (NO_REDIRECT,)) and set(scopes) <= set(self.scopes)
+
+    @property
+    def has_unused_secret(self) -> bool:
+        """Whether it was given a secret and told to use none: Figma wants the secret nevertheless.
+
+        github.com/NousResearch/hermes-agent/pull/73141.
+        """
+        return self.method == NONE and self.secret is not None
 
 
 def scopes_to_register(stored: ClientIdentity | None, wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -106,7 +121,9 @@ def document(public_url: str | None) -> dict[str, object] | None:
     return {"client_id": url, **metadata, "client_uri": public_url, "token_endpoint_auth_method": NONE}
 
 
-def registration_request(server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]) -> dict[str, object]:
+def registration_request(
+    server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...], name: str = NAME
+) -> dict[str, object]:
     """The body for the registration endpoint. Raises CannotRegister if there is none."""
     if server.registration_endpoint is None:
         raise CannotRegister(
@@ -116,7 +133,7 @@ def registration_request(server: ServerMetadata, redirect_uri: str, scopes: tupl
     supported = server.token_endpoint_auth_methods_supported
     method = NONE if supported is None or NONE in supported else _preferred(supported)
     redirects = (redirect_uri,) if redirect_uri else ()
-    wanted: dict[str, object] = {**_metadata(redirects), "token_endpoint_auth_method": method}
+    wanted: dict[str, object] = {**_metadata(redirects), "client_name": name, "token_endpoint_auth_method": method}
     return {**wanted, "scope": " ".join(scopes)} if scopes else wanted
 
 
@@ -141,31 +158,32 @@ def _metadata(redirect_uris: tuple[str, ...]) -> dict[str, object]:
     }
 
 
-class _Registered(msgspec.Struct):
-    client_id: str
-    client_secret: str | None = None
-    client_secret_expires_at: float = 0
-    token_endpoint_auth_method: str | None = None
-
-
 def read_registration(
-    answer: bytes, server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]
+    answer: bytes,
+    server: ServerMetadata,
+    redirect_uri: str,
+    scopes: tuple[str, ...],
+    *,
+    name: str = NAME,
+    note: Note = unnoted,
 ) -> ClientIdentity:
     """Reads the answer to a registration (RFC 7591, section 3.2.1). Raises CannotRegister."""
-    try:
-        given = msgspec.json.decode(answer, type=_Registered)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CannotRegister(f"issuer {server.issuer} gave an invalid answer to the registration: {error}") from error
-    method = given.token_endpoint_auth_method
-    if method not in {NONE, BASIC, POST} or (method != NONE and given.client_secret is None):
-        method = _method(server, has_secret=given.client_secret is not None, has_key=False)
+    given = json_object(answer, note) or {}
+    client_id, secret = text(given.get("client_id")), text(given.get("client_secret"))
+    if client_id is None:
+        raise CannotRegister(f"issuer {server.issuer} gave an invalid answer to the registration: it has no client_id")
+    method = text(given.get("token_endpoint_auth_method"))
+    if method not in {NONE, BASIC, POST} or (method != NONE and secret is None):
+        method = _method(server, has_secret=secret is not None, has_key=False)
+    expires_at = seconds(given.get("client_secret_expires_at"), "client_secret_expires_at", note) or 0
     return ClientIdentity(
-        given.client_id,
-        given.client_secret,
+        client_id,
+        secret,
         method=method,
         redirect_uris=(redirect_uri,) if redirect_uri else (),
-        expires_at=given.client_secret_expires_at if given.client_secret else 0,
+        expires_at=expires_at if secret is not None else 0,
         scopes=scopes,
+        name=name,
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
+from mcproxy.settings.issuers import is_same_issuer
+from mcproxy.upstream.oauth import leniency
+from mcproxy.upstream.oauth.leniency import Note, unnoted
 from mcproxy.upstream.oauth.login import Login
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 from mcproxy.upstream.oauth.registration import ClientIdentity
@@ -20,8 +22,6 @@ ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-INVALID_SCOPE: Final = "invalid_scope"
-"""The error code for scopes that an authorization server does not know or give (RFC 6749, sections 4.1.2.1, 5.2)."""
 ASSERTION_LIFE: Final = 300
 """Seconds for which one of our signed assertions is valid."""
 MAX_REASON: Final = 300
@@ -32,10 +32,28 @@ MIN_CONCEALED: Final = 8
 MAX_SUBJECT: Final = 256
 """Characters of the name of the person who logged in."""
 
-_PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
-"""OAuth error codes that say nothing about the grant."""
+_PASSING: Final = frozenset(
+    {
+        "temporarily_unavailable",
+        "server_error",
+        "slow_down",
+        # Slack's, which come with 200.
+        "ratelimited",
+        "internal_error",
+        "fatal_error",
+        "service_unavailable",
+        "request_timeout",
+    }
+)
+"""Error codes that say nothing about the grant."""
 
 TokenForm = dict[str, str]
+
+
+_OF_GRANT: Final = frozenset(
+    {"invalid_grant", "invalid_scope", "invalid_target", "authorization_pending", "expired_token", "access_denied"}
+)
+"""Error codes that are about the grant, and so not about the client's authentication."""
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -81,35 +99,48 @@ class TokenRefused(Exception):
 class TokenUnavailable(Exception):
     """No decisive answer: the same request may succeed later. `code` as in `TokenRefused`."""
 
-    def __init__(self, words: str, code: str | None = None) -> None:
+    def __init__(
+        self, words: str, code: str | None = None, retry_after: float | None = None, status: int | None = None
+    ) -> None:
         super().__init__(words)
         self.code: Final = code
+        self.retry_after: Final = retry_after
+        """Seconds to wait, if the answer says so."""
+        self.status: Final = status
+        """The HTTP status of the answer; None without one."""
+
+
+def may_want_secret(problem: TokenRefused | TokenUnavailable) -> bool:
+    """Whether a refusal may be for want of the client's secret, of which servers tell in many words."""
+    if isinstance(problem, TokenRefused):
+        return problem.code not in _OF_GRANT
+    return problem.status in {400, 401, 403} and problem.code is None
 
 
 def code_exchange(login: Login, code: str) -> TokenForm:
     """The form that redeems a code: RFC 6749, section 4.1.3, with PKCE (RFC 7636, section 4.5) and the resource."""
-    return {
+    form = {
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": login.redirect_uri,
         "code_verifier": login.verifier,
-        "resource": login.resource,
     }
+    return _for(login.resource, form)
 
 
 def refreshing(token: str, resource: str) -> TokenForm:
     """The form that redeems a refresh token. It names no scopes: the granted ones stay."""
-    return {"grant_type": "refresh_token", "refresh_token": token, "resource": resource}
+    return _for(resource, {"grant_type": "refresh_token", "refresh_token": token})
 
 
 def client_credentials(resource: str, scopes: tuple[str, ...]) -> TokenForm:
     """The form of RFC 6749, section 4.4.2, with the resource (RFC 8707)."""
-    return _scoped({"grant_type": "client_credentials", "resource": resource}, scopes)
+    return _scoped(_for(resource, {"grant_type": "client_credentials"}), scopes)
 
 
 def by_assertion(assertion: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
     """The form of RFC 7523, section 2.1: the assertion is the grant."""
-    return _scoped({"grant_type": JWT_BEARER, "assertion": assertion, "resource": resource}, scopes)
+    return _scoped(_for(resource, {"grant_type": JWT_BEARER, "assertion": assertion}), scopes)
 
 
 def identity_exchange(id_token: str, audience: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
@@ -120,9 +151,8 @@ def identity_exchange(id_token: str, audience: str, resource: str, scopes: tuple
         "subject_token": id_token,
         "subject_token_type": ID_TOKEN,
         "audience": audience,
-        "resource": resource,
     }
-    return _scoped(form, scopes)
+    return _scoped(_for(resource, form), scopes)
 
 
 def token_exchange(inbound_token: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
@@ -132,9 +162,8 @@ def token_exchange(inbound_token: str, resource: str, scopes: tuple[str, ...]) -
         "requested_token_type": ACCESS_TOKEN,
         "subject_token": inbound_token,
         "subject_token_type": ACCESS_TOKEN,
-        "resource": resource,
     }
-    return _scoped(form, scopes)
+    return _scoped(_for(resource, form), scopes)
 
 
 def is_identity_token(token: str, issuer: str) -> bool:
@@ -147,7 +176,12 @@ def is_identity_token(token: str, issuer: str) -> bool:
     except (jwt.PyJWTError, ValueError, RecursionError):
         return False
     kind = str(header.get("typ", "JWT")).lower().removeprefix("application/")
-    return kind == "jwt" and claims.get("iss") == issuer
+    return kind == "jwt" and is_same_issuer(str(claims.get("iss")), issuer)
+
+
+def _for(resource: str, form: TokenForm) -> TokenForm:
+    """The form with the resource indicator (RFC 8707); without one if `oauth.resource` says so."""
+    return {**form, "resource": resource} if resource else form
 
 
 def _scoped(form: TokenForm, scopes: tuple[str, ...]) -> TokenForm:
@@ -229,65 +263,72 @@ def _algorithm(pem: str) -> str:
             return "RS256"
 
 
-class _TokenAnswer(msgspec.Struct):
-    access_token: str | None = None
-    token_type: str = "Bearer"
-    expires_in: float | str | None = None
-    refresh_token: str | None = None
-    scope: str | None = None
-    id_token: str | None = None
-    error: str | None = None
-    error_description: str | None = None
-
-
-def read_token(status: int, body: bytes, content_type: str, now: float, *, kind: str = "bearer") -> Token:
-    """The token in an answer, which some servers write as a form. Raises TokenRefused and TokenUnavailable.
+def read_token(
+    status: int,
+    body: bytes,
+    now: float,
+    *,
+    kind: str = "bearer",
+    retry_after: float | None = None,
+    note: Note = unnoted,
+) -> Token:
+    """The token in an answer. Raises TokenRefused and TokenUnavailable.
 
     `kind` is the expected `token_type`: a token exchange may also return tokens that requests cannot carry.
 
-    A refusal counts only in the form of RFC 6749, section 5.2: a proxy's 502 or a limit's 429 decides nothing.
+    A refusal counts only if it names an error (RFC 6749, section 5.2): a proxy's 502 or a limit's 429 decides nothing.
     """
-    answer = _decoded(body, content_type)
-    if answer is not None and answer.access_token and status == 200:
-        if answer.token_type.lower() != kind:
-            raise TokenRefused(
-                "unsupported_token_type", f"it gives tokens of type {answer.token_type[:50]!r}, not {kind}"
-            )
-        life = _seconds(answer.expires_in)
-        scopes = None if answer.scope is None else tuple(answer.scope.split())
-        expires_at = None if life is None else now + life
-        identity = answer.id_token
+    members = leniency.token_members(body, note)
+    access = None if members is None else leniency.access_token(members, note)
+    if members is not None and access is not None and leniency.is_success(status, "token", note):
+        given = leniency.token_type(members.get("token_type"), note)
+        if given != kind:
+            raise TokenRefused("unsupported_token_type", f"it gives tokens of type {given!r}, not {kind}")
+        life = leniency.seconds(members.get("expires_in"), "expires_in", note)
+        identity = leniency.text(members.get("id_token"))
         return Token(
-            answer.access_token, expires_at, now, answer.refresh_token or None, scopes, _subject(identity), identity
+            access,
+            None if life is None else now + life,
+            now,
+            leniency.text(members.get("refresh_token")),
+            leniency.granted_scopes(members.get("scope"), note),
+            _subject(identity),
+            identity,
         )
-    refusal = None if answer is None else _refusal(status, answer)
+    refusal = None if members is None else _refusal(status, members, note)
     if refusal is not None:
         raise refusal
-    code = None if answer is None else answer.error
-    raise TokenUnavailable(f"the token endpoint answered HTTP {status} without a token", code)
+    code = None if members is None else leniency.error_code(members)
+    words = _own_words(members, body)
+    raise TokenUnavailable(
+        f"the token endpoint answered HTTP {status} without a token{words}", code, retry_after, status
+    )
 
 
-def refusal_of(status: int, body: bytes) -> TokenRefused | None:
+def refusal_of(status: int, body: bytes, note: Note = unnoted) -> TokenRefused | None:
     """The refusal in a JSON answer; None if it decides nothing."""
-    answer = _decoded(body, "application/json")
-    return None if answer is None else _refusal(status, answer)
+    members = leniency.json_object(body, note)
+    return None if members is None else _refusal(status, members, note)
 
 
-def _refusal(status: int, answer: _TokenAnswer) -> TokenRefused | None:
-    if not answer.error or answer.error in _PASSING or not 400 <= status < 500 or status == 429:
+def _refusal(status: int, members: leniency.Members, note: Note) -> TokenRefused | None:
+    error = leniency.error_code(members)
+    if error is None or error in _PASSING or not leniency.is_refusal_status(status, note):
         return None
-    words = answer.error if answer.error_description is None else f"{answer.error}: {answer.error_description}"
-    return TokenRefused(answer.error[:MAX_REASON], words[:MAX_REASON])
+    description = leniency.text(members.get("error_description"))
+    words = error if description is None else f"{error}: {description}"
+    return TokenRefused(error[:MAX_REASON], words[:MAX_REASON])
 
 
-def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:
-    try:
-        if content_type == "application/x-www-form-urlencoded":
-            fields: Mapping[str, str] = dict(parse_qsl(body.decode()))
-            return msgspec.convert(fields, _TokenAnswer)
-        return msgspec.json.decode(body, type=_TokenAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
-        return None
+def _own_words(members: leniency.Members | None, body: bytes) -> str:
+    """What an answer that decides nothing says, as part of a sentence; nothing of a web page."""
+    if members is None:
+        said = "" if body.lstrip()[:1] in {b"<", b"{", b"["} else body[:MAX_REASON].decode(errors="replace")
+    else:
+        found = (members.get(name) for name in ("error_description", "message", "error"))
+        said = next((each for each in found if isinstance(each, str)), "")
+    words = " ".join(said[:MAX_REASON].split())
+    return f": {words}" if words else ""
 
 
 def _subject(id_token: str | None) -> str | None:
@@ -300,12 +341,3 @@ def _subject(id_token: str | None) -> str | None:
         return None
     subject = claims.get("sub")
     return subject[:MAX_SUBJECT] if isinstance(subject, str) else None
-
-
-def _seconds(given: float | str | None) -> float | None:
-    """`expires_in`, which some servers write as text."""
-    try:
-        life = None if given is None else float(given)
-    except ValueError:
-        return None
-    return life if life is not None and 0 <= life < 10**10 else None

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.access.oauth.fetching import FetchFailed, NotThere, fetch
+from mcproxy.access.oauth.fetching import FetchFailed, fetch
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -52,18 +52,36 @@ async def test_an_issuer_in_the_open_may_be_at_every_loopback_address_as_in_the_
             assert await fetch(f"{url}/jwks", 100) == b"{}"
 
 
-async def test_r43_a_redirect_is_not_followed() -> None:
+@pytest.mark.parametrize(
+    "target", ["https://{host}/elsewhere", "http://127.0.0.2:{port}/elsewhere", "file:///etc/passwd", ""]
+)
+async def test_r43_a_redirect_to_another_origin_is_not_followed(target: str) -> None:
     paths: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         paths.append(request.path)
-        raise web.HTTPFound("/elsewhere")
+        host, port = request.host, request.url.port
+        return web.Response(status=302, headers={"Location": target.format(host=host, port=port)})
 
     with anyio.fail_after(GUARD):
         async with server(answer) as url:
-            with pytest.raises(FetchFailed, match="a redirect that is not followed"):
+            with pytest.raises(FetchFailed, match="a redirect"):
                 await fetch(f"{url}/jwks", 100)
     assert paths == ["/jwks"]
+
+
+async def test_a_redirect_within_the_origin_is_followed_a_few_times() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        left = int(request.path.removeprefix("/jwks"))
+        return (
+            web.Response(body=b"{}") if left == 0 else web.Response(status=308, headers={"Location": f"jwks{left - 1}"})
+        )
+
+    with anyio.fail_after(GUARD):
+        async with server(answer) as url:
+            assert await fetch(f"{url}/jwks5", 100) == b"{}"
+            with pytest.raises(FetchFailed, match="more than 5 times"):
+                await fetch(f"{url}/jwks6", 100)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -91,7 +109,7 @@ async def test_what_is_not_there_is_told_from_what_does_not_answer_well() -> Non
 
     with anyio.fail_after(GUARD):
         async with server(missing) as url:
-            with pytest.raises(NotThere):
+            with pytest.raises(FetchFailed):
                 await fetch(url, 100)
         async with server(broken) as url:
             with pytest.raises(FetchFailed, match="HTTP 503"):

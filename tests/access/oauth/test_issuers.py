@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from mcproxy.access.oauth.fetching import FetchFailed, NotThere
+from mcproxy.access.oauth.fetching import FetchFailed
 from mcproxy.access.oauth.issuers import ALGORITHMS, MAX_KEYS, KeySet, KeysUnavailable, metadata_urls, read_keys
 from mcproxy.settings.access.authentication import Issuer, OAuth
 from tests.fakes.issuer import Pair, pair
@@ -41,7 +41,7 @@ class Web:
         self.asked.append((url, public))
         if self.gate is not None:
             await self.gate.wait()
-        page = self.pages.get(url, NotThere(url))
+        page = self.pages.get(url, FetchFailed(url))
         if isinstance(page, Exception):
             raise page
         return page
@@ -186,11 +186,11 @@ async def test_the_metadata_says_where_the_keys_are(name: str) -> None:
     ("page", "why"),
     [
         (metadata(issuer="https://evil.example"), "another issuer"),
-        (metadata(issuer=ISSUER + "/"), "another issuer"),
+        (metadata(issuer=ISSUER + "/x"), "another issuer"),
         (b"{}", "no metadata"),
         (b"[" * 100_000, "no metadata"),
         (metadata(jwks_uri=7), "no metadata"),
-        (NotThere("gone"), "set jwks_url"),
+        (FetchFailed("gone"), "set jwks_url"),
     ],
 )
 async def test_metadata_that_is_not_the_issuers_own_is_not_used(page: bytes | Exception, why: str) -> None:
@@ -217,6 +217,8 @@ def test_metadata_is_sought_in_the_order_of_the_specification() -> None:
         "https://auth.example.com/.well-known/oauth-authorization-server/tenant1",
         "https://auth.example.com/.well-known/openid-configuration/tenant1",
         "https://auth.example.com/tenant1/.well-known/openid-configuration",
+        "https://auth.example.com/.well-known/oauth-authorization-server",
+        "https://auth.example.com/.well-known/openid-configuration",
     )
     assert metadata_urls("https://auth.example.com/") == (
         "https://auth.example.com/.well-known/oauth-authorization-server",

@@ -19,6 +19,7 @@ from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
+from mcproxy.upstream.oauth.leniency import MAX_RETRY_AFTER
 from mcproxy.upstream.oauth.registration import MAX_SCOPES
 from mcproxy.upstream.oauth.storage.store import MemoryStore, StoreFailed
 from tests.fakes.authorization import Authorization, authorization, follow
@@ -156,7 +157,7 @@ async def test_r65_while_the_authorization_server_is_out_a_valid_token_serves_an
         for _ in range(20):
             assert await sent(here) == "access-token-1"
             await here.settled()
-        assert len(here.server.token_requests) == 2
+        assert len(here.server.token_requests) == 3, "the login, the first failure, and one at once after it"
         here.now += COOLDOWN
         here.server.outage = None
         assert await sent(here) == "access-token-1"
@@ -193,9 +194,38 @@ async def test_r65_an_expired_token_in_an_outage_is_an_error_that_passes() -> No
         for _ in range(10):
             with pytest.raises(Rejected, match="503"):
                 await here.it.credential()
-        assert len(here.server.token_requests) == 2
+        assert len(here.server.token_requests) == 3, "the login, the first failure, and one at once after it"
         here.now += COOLDOWN
         here.server.outage = None
+        assert await sent(here) == "access-token-2"
+
+
+async def test_r65_after_one_failure_the_next_call_tries_at_once() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.now += 100
+        here.server.outage = 500
+        with pytest.raises(Rejected, match="500"):
+            await here.it.credential()
+        here.server.outage = None
+        assert await sent(here) == "access-token-2"
+
+
+@pytest.mark.parametrize(("header", "wait"), [("30", 30.0), ("0", 0.0), ("86400", MAX_RETRY_AFTER), ("soon", 0.0)])
+async def test_r65_no_token_is_requested_before_retry_after_is_over(header: str, wait: float) -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.now += 100
+        here.server.outage, here.server.retry_after = 429, header
+        with pytest.raises(Rejected, match="429"):
+            await here.it.credential()
+        here.server.outage = None
+        if wait:
+            here.now += wait - 0.5
+            with pytest.raises(Rejected, match="429"):
+                await here.it.credential()
+            assert len(here.server.token_requests) == 2
+            here.now += 0.5
         assert await sent(here) == "access-token-2"
 
 
@@ -208,7 +238,7 @@ async def test_r65_a_valid_token_is_sent_until_its_end_while_renewals_fail() -> 
         await here.settled()
         here.server.outage = None
         here.now += 2.9
-        assert await sent(here) == "access-token-1", "the pause after the failed renewal is not over yet"
+        assert await sent(here) == "access-token-1", "it serves while the next is requested"
         here.now += COOLDOWN
         assert await sent(here) == "access-token-2"
 

@@ -36,7 +36,9 @@ def test_the_canonical_uri_holds_no_default_port_no_credentials_and_no_fragment(
 
 def test_the_challenge_says_where_the_metadata_is_else_the_path_comes_before_the_root() -> None:
     url = "https://a.example/team/mcp"
-    assert resource_metadata_urls(url, BearerChallenge("https://a.example/here")) == ["https://a.example/here"]
+    named = resource_metadata_urls(url, BearerChallenge("https://a.example/here"))
+    assert named == ["https://a.example/here", *resource_metadata_urls(url, None)]
+    assert resource_metadata_urls(url, BearerChallenge("../here"))[0] == "https://a.example/here"
     assert resource_metadata_urls(url, None) == [
         "https://a.example/.well-known/oauth-protected-resource/team/mcp",
         "https://a.example/.well-known/oauth-protected-resource",
@@ -46,16 +48,18 @@ def test_the_challenge_says_where_the_metadata_is_else_the_path_comes_before_the
     ]
 
 
-def test_an_issuer_with_a_path_has_three_places_and_one_without_has_two() -> None:
-    assert server_metadata_urls("https://a.example/tenant1") == [
+def test_an_issuer_with_a_path_has_five_places_and_one_without_has_two() -> None:
+    at_root = (
+        "https://a.example/.well-known/oauth-authorization-server",
+        "https://a.example/.well-known/openid-configuration",
+    )
+    assert server_metadata_urls("https://a.example/tenant1") == (
         "https://a.example/.well-known/oauth-authorization-server/tenant1",
         "https://a.example/.well-known/openid-configuration/tenant1",
         "https://a.example/tenant1/.well-known/openid-configuration",
-    ]
-    assert server_metadata_urls("https://a.example") == [
-        "https://a.example/.well-known/oauth-authorization-server",
-        "https://a.example/.well-known/openid-configuration",
-    ]
+        *at_root,
+    )
+    assert server_metadata_urls("https://a.example") == at_root
 
 
 def test_an_issuer_that_is_no_url_is_not_asked() -> None:
@@ -97,17 +101,20 @@ def test_r69_metadata_of_another_resource_or_of_none_is_not_used(document: bytes
         read_resource_metadata(document, "https://a.example/mcp")
 
 
-@pytest.mark.parametrize("issuer", ["https://evil.example", "https://as.example/", "https://AS.example"])
+@pytest.mark.parametrize(
+    "issuer", ["https://evil.example", "https://as.example/x", "https://as.example//", "https://AS.example"]
+)
 def test_r69_metadata_of_another_issuer_is_not_used_however_alike_it_is(issuer: str) -> None:
     document = msgspec.json.encode({"issuer": issuer, "token_endpoint": "https://as.example/token"})
     with pytest.raises(InvalidMetadata, match=r"https://as\.example"):
-        read_server_metadata(document, "https://as.example")
+        read_server_metadata(document, ["https://as.example"])
 
 
 @pytest.mark.parametrize("issuer", ["https://as.example", "https://as.example/"])
-def test_a_server_that_names_no_issuer_may_name_itself_with_a_slash(issuer: str) -> None:
+def test_an_issuer_is_the_same_with_the_slash_of_an_empty_path(issuer: str) -> None:
     document = msgspec.json.encode({"issuer": issuer, "token_endpoint": "https://as.example/token"})
-    assert read_server_metadata(document, "https://as.example", is_origin=True).issuer == issuer
+    assert read_server_metadata(document, ["https://as.example"]).issuer == issuer
+    assert read_server_metadata(document, ["https://as.example/"]).issuer == issuer
 
 
 SERVER = ServerMetadata("https://as.example", "https://as.example/token")
