@@ -7,8 +7,8 @@ the first answer counts. Some older servers exit on an unknown method; they are 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from enum import Enum
 from typing import Final
 
@@ -233,16 +233,23 @@ class _EraChoice:
     async def _shake_hands_alone(self) -> EraEvent:
         await self._child.aclose()
         try:
-            pipe = await self._child.enter_async_context(self._start())
-            self._link = await self._child.enter_async_context(handshake_over_pipe(pipe, self._context))
-        except Unreachable as error:
-            is_same = not self._death or self._death in str(error)
-            self._error = error if is_same else Unreachable(f"{error}; asked {DISCOVER} before, {self._death}")
-            return EraEvent.FAULT
-        except Rejected as error:
+            with self._naming_death():
+                pipe = await self._child.enter_async_context(self._start())
+                self._link = await self._child.enter_async_context(handshake_over_pipe(pipe, self._context))
+        except (Unreachable, Rejected) as error:
             self._error = error
             return EraEvent.FAULT
         return EraEvent.SHAKEN
+
+    @contextmanager
+    def _naming_death(self) -> Iterator[None]:
+        """Adds to an Unreachable how the child before ended, if that was otherwise."""
+        try:
+            yield
+        except Unreachable as error:
+            if not self._death or self._death in str(error):
+                raise
+            raise Unreachable(f"{error}; asked {DISCOVER} before, {self._death}") from error
 
     async def _answer(self, seconds: float = math.inf) -> EraEvent:
         """The answer to the question, as an event."""
