@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from mcproxy.protocol.pieces import Pieces
+
 KEEP_ALIVE: Final = b":\n\n"
 _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"  # as numbers, which is what bytes are searched for at once
 
@@ -29,12 +31,14 @@ class EventDecoder:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pending: list[bytes] = []
-        self._pending_size = 0
+        self._pending = Pieces()
+        """What has come of a line that has not ended."""
         self._after_cr = False
         self._first = True
-        self._data: list[bytes] = []
+        self._data = Pieces()
+        self._has_data = False
         self._size = 0
+        """Bytes of the lines of data, their names included but in the first."""
         self._event = b""
         self._id: str | None = None
         self._retry: int | None = None
@@ -46,7 +50,7 @@ class EventDecoder:
         if chunk and _LINE_FEED not in chunk:  # a part of a long line: to find that out is all that it costs
             self._pend(chunk)
             return events
-        if not (self._pending_size or self._data or self._event or self._retry is not None):
+        if not (self._pending.size or self._has_data or self._event or self._retry is not None):
             *blocks, chunk = chunk.split(b"\n\n")
             for block in blocks:
                 data = _alone(block)
@@ -74,7 +78,7 @@ class EventDecoder:
         for line in self._lines(text):
             if line:
                 self._take(line)
-            elif self._data or self._retry is not None:
+            elif self._has_data or self._retry is not None:
                 events.append(self._dispatched())
             else:
                 self._event = b""
@@ -82,12 +86,11 @@ class EventDecoder:
     def _lines(self, text: bytes) -> list[bytes]:
         """The lines that `text` ends."""
         lines = text.split(b"\n")
-        if self._pending_size:
+        if self._pending.size:
             self._pend(lines[0])
             if len(lines) == 1:
                 return []
-            lines[0] = b"".join(self._pending)
-            self._pending, self._pending_size = [], 0
+            lines[0] = self._pending.taken()
         last = lines.pop()
         if last:
             self._pend(last)
@@ -98,19 +101,18 @@ class EventDecoder:
 
     def _pend(self, piece: bytes) -> None:
         """Keeps a piece of a line that has not ended."""
-        self._pending.append(piece)
-        self._pending_size += len(piece)
-        self._check(self._pending_size)
+        self._pending.add(piece)
+        self._check(self._pending.size)
 
     def _take(self, line: bytes) -> None:
         if line[:6] == b"data: ":  # as most are; a long one is copied once
-            self._take_data(line[6:])
+            self._take_data(line[6:], len(line))
             return
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match name:
             case b"data":
-                self._take_data(value)
+                self._take_data(value, len(line))
             case b"event":
                 self._event = value
             case b"id" if b"\0" not in value:
@@ -120,16 +122,20 @@ class EventDecoder:
             case _:
                 pass
 
-    def _take_data(self, value: bytes) -> None:
-        self._size += len(value) + 1
+    def _take_data(self, value: bytes, size: int) -> None:
+        """Takes the value of a line of so many bytes, by which an event of many short lines is counted."""
+        self._size += (size if self._has_data else len(value)) + 1
         self._check(self._size)
-        self._data.append(value)
+        if self._has_data:
+            self._data.add(b"\n")
+        self._data.add(value)
+        self._has_data = True
 
     def _dispatched(self) -> Event:
-        data, name = _as_utf8(b"\n".join(self._data)), self._event
+        data, name = _as_utf8(self._data.taken()), self._event
         event = "message" if name in (b"message", b"") else name.decode("utf-8", "replace")
         retry, self._retry = self._retry, None
-        self._data, self._event, self._size = [], b"", 0
+        self._has_data, self._event, self._size = False, b"", 0
         return Event(data, event, self._id, retry)
 
     def _check(self, size: int) -> None:

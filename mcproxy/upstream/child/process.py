@@ -21,6 +21,7 @@ import structlog
 from anyio.abc import ByteReceiveStream, Process
 
 from mcproxy.protocol.jsonrpc import Message, encode
+from mcproxy.protocol.pieces import Pieces
 from mcproxy.upstream.child.command import environment, locate, start, starting
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
@@ -49,8 +50,7 @@ class LineDecoder:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pending: list[bytes] = []
-        self._size = 0
+        self._pending = Pieces()
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, in order, without their line ends. Raises LineTooLong."""
@@ -58,16 +58,14 @@ class LineDecoder:
         self._keep(head)
         if not rest:
             return []
-        lines = [b"".join(self._pending), *rest[:-1]]
-        self._pending, self._size = [], 0
+        lines = [self._pending.taken(), *rest[:-1]]
         self._keep(rest[-1])
         return lines
 
     def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self._limit:
+        self._pending.add(part)
+        if self._pending.size > self._limit:
             raise LineTooLong(f"a message is larger than {self._limit} bytes (max_message_bytes)")
-        self._pending.append(part)
 
 
 @asynccontextmanager
