@@ -25,6 +25,8 @@ class ServerIdentity(msgspec.Struct, frozen=True):
     capabilities: Params
     info: Raw | None = None
     instructions: str | None = None
+    is_cut: bool = False
+    """Whether it said more of itself than is kept."""
 
 
 GATEWAY_CAPABILITY = "mcproxy.gateway/"

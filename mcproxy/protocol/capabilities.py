@@ -5,11 +5,20 @@ Malformed members count as absent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    InvalidMessage,
+    Params,
+    json_of,
+    object_or_empty,
+    parse_object,
+    raw,
+)
 from mcproxy.protocol.methods import (
     ACKNOWLEDGED,
     CANCELLED,
@@ -38,7 +47,31 @@ _KNOWN_MESSAGES: Final = frozenset(
     | {ACKNOWLEDGED, ELICITATION_COMPLETE, TASK_STATUS, TASK_NOTIFICATION}
 )
 
+MAX_SAID: Final = 16 * 1024
+"""Bytes of a server's capabilities that are kept and told to clients, and of those of all servers together."""
+
 _TRUE: Final = Raw(b"true")
+
+
+def fitting(members: Params, room: int = MAX_SAID) -> Params:
+    """The members of an object that fit into `room` bytes, the smallest first; the same object if all do.
+
+    Of a member that is an object and does not fit, its own members that do are kept, the smallest first.
+    """
+    if len(json_of(members)) <= room:
+        return members
+    return _smallest(members, room, lambda value, left: raw(_smallest(object_or_empty(value), left)))
+
+
+def _smallest(members: Params, room: int, shrink: Callable[[Raw, int], Raw] = lambda value, left: value) -> Params:
+    kept: Params = {}
+    left = room - len(b"{}")
+    for key, value in sorted(members.items(), key=lambda member: len(member[0]) + len(member[1])):
+        inner = left - len(json_of(key)) - len(b":,")
+        part = value if len(value) <= inner else shrink(value, inner)
+        if len(part) <= inner and (part is value or part != EMPTY_OBJECT):
+            kept[key], left = part, inner - len(part)
+    return {key: kept[key] for key in members if key in kept}
 
 
 def unknown_extensions(capabilities: Params) -> frozenset[str]:

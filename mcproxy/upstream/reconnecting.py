@@ -368,6 +368,10 @@ class ReconnectingLink:
         self._enter(LinkEvent.CONNECTED, link.identity)
         self._settle_attempt(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
+        if link.identity.is_cut:
+            log.warning(
+                "it says more of itself than is told to clients: the largest parts are left out", upstream=self._name
+            )
         self._on_event(Connected(self._name, self._owner, link.identity))
         if self._is_last:
             self._enter(LinkEvent.RETIRING, link.identity)

@@ -46,6 +46,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
 from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.headers_command import HeadersCommand
+from mcproxy.upstream.identity import identified
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Connect, Prepare, Unreachable, task_group, unprepared
 from mcproxy.upstream.oauth.authorizer import Renew
@@ -517,8 +518,6 @@ def _idling(spec: UpstreamSettings, proxy: Proxy, manifest: Manifest | None) -> 
     """The idle settings of the shared link. One without recorded lists connects, to learn its lists."""
     recorded = None
     if manifest is not None and spec.start == "on_demand":
-        info = ServerIdentity(
-            manifest.era, manifest.version, manifest.capabilities, manifest.info, manifest.instructions
-        )
+        info = identified(manifest.era, manifest.version, manifest.capabilities, manifest.info, manifest.instructions)
         recorded = Recorded(info, manifest.lists)
     return Idling(spec.idle_stop, proxy.bridge.park_ttl, recorded)

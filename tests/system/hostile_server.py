@@ -42,6 +42,8 @@ def answer(method: str, params: dict[str, object], size: int) -> bytes:
             "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
             "serverInfo": {"name": "hostile", "version": "1"},
         }
+        if sys.argv[2:] == ["said"]:
+            told = {**told, "capabilities": {"experimental": {"x": "x" * size}}}
         return b'"result":%b' % json.dumps(told).encode()
     if method == "tools/call":
         return called(str(params["name"]), size)

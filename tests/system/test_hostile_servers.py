@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -91,4 +92,15 @@ async def test_r78_lists_of_the_smallest_entries_take_little_memory_and_hold_nob
                     report(tool, running, before, pings)
             tasks.cancel_scope.cancel()
         assert pings.number > 20
+        assert peak_of(running) - before < MULTIPLE * SIZE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_r54_what_a_server_says_of_itself_reaches_each_client_in_16_kib(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration({}, watch=False)) as running:
+        before = peak_of(running)
+        await running.reload(configuration({"bad": hostile("said")}, watch=False))
+        for url in (running.server("bad"), running.url + "/mcp"):
+            async with over_http(url) as client:
+                assert len(json.dumps(await client.initialize())) < 32 * 1024
         assert peak_of(running) - before < MULTIPLE * SIZE

@@ -12,7 +12,7 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.instructions import JoinedInstructions
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.skills import joined_settings
-from mcproxy.protocol.capabilities import KNOWN_EXTENSIONS
+from mcproxy.protocol.capabilities import KNOWN_EXTENSIONS, fitting
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, json_of, parse_object, raw
 from mcproxy.protocol.methods import SKILLS
@@ -76,7 +76,7 @@ def capabilities(identities: Sequence[ServerIdentity | None], *, kept_results: b
     with_skills = [extension_settings(each.capabilities, SKILLS) for each in identities if each is not None]
     if settings := [each for each in with_skills if each is not None]:
         union[EXTENSIONS][SKILLS] = joined_settings(settings)
-    return {name: raw({**members, **_DELIVERED.get(name, {})}) for name, members in union.items()}
+    return fitting({name: raw({**members, **_DELIVERED.get(name, {})}) for name, members in union.items()})
 
 
 def _offered(identity: ServerIdentity | None) -> Iterator[tuple[str, Mapping[str, object]]]:

@@ -29,6 +29,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.tasks import without_tasks
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.identity import identified
 from mcproxy.upstream.leniency import has_parts, may_be_about_versions, next_version, speaks_of_versions
 from mcproxy.upstream.link import NotAccepted, Refused, Rejected
 
@@ -174,4 +175,4 @@ def _identity(answer: Response) -> ServerIdentity:
     if version not in HANDSHAKE_VERSIONS:
         raise Refused(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
     instructions = parse_text(answer.result.get("instructions", b""))
-    return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
+    return identified(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)

@@ -35,6 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import DISCOVER
+from mcproxy.upstream.identity import identified
 from mcproxy.upstream.link import MAX_VERSIONS, Unreachable, supported_versions
 
 OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __version__}))
@@ -132,4 +133,4 @@ def _identity(result: Params) -> ServerIdentity:
     except InvalidMessage as invalid:
         raise Unreachable(f"{DISCOVER} was answered with a malformed result: {invalid.reason}") from invalid
     instructions = parse_text(result.get("instructions", b""))
-    return ServerIdentity(Era.STATELESS, LATEST, capabilities, meta.get(META_SERVER_INFO), instructions)
+    return identified(Era.STATELESS, LATEST, capabilities, meta.get(META_SERVER_INFO), instructions)
