@@ -24,7 +24,9 @@ from mcproxy.login.pages import LoginTemplates
 from mcproxy.login.sign_in import SignIn, StartedSignIn
 from mcproxy.login.visits import LOGIN_LIFE, LoginsUnderWay, Visitor, VisitorSession, Visits, visitor
 from mcproxy.settings import Settings
+from mcproxy.settings.issuers import is_same_issuer
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
+from mcproxy.upstream.oauth.flow import Discovered
 from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.logins import StartedLogin, UpstreamLogins
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
@@ -187,7 +189,8 @@ class LoginRoutes:
     async def _redirected(self, request: http.Request, _path: Mapping[str, str]) -> http.Response:
         """Takes the redirect of an authorization server."""
         redirected = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
-        match await self._step(redirected.get("state", ""), self._session(request)):
+        session = self._session(request)
+        match await self._step(redirected.get("state", ""), session):
             case _AtIssuer(started=signing_in, page=page):
                 try:
                     principal = await self._sign_in.finish(signing_in, redirected)
@@ -199,7 +202,14 @@ class LoginRoutes:
                 logins = self._site.logins(link.upstream)
                 if logins is None:
                     raise _PageRefused(f"there is no server {link.upstream!r} any more", 404)
-                grant = await logins.finish(started, redirected)
+                try:
+                    grant = await logins.finish(started, redirected)
+                except (LoginFailed, TokenRefused) as refusal:
+                    again = await logins.again(started, refusal, document_url(self._base))
+                    if again is None or session is None:
+                        raise
+                    await self._begin_step(again.login.state, session, link, _AtUpstream(again, link))
+                    return self._page("leaving", url=again.url, issuer=again.found.server.issuer)
                 log.info("logged in at an upstream", upstream=link.upstream, principal=link.principal, id=grant.id)
                 return self._page("done", upstream=link.upstream)
             case None:
@@ -234,7 +244,7 @@ class LoginRoutes:
     ) -> http.Response:
         """After consent: redirects to the authorization server that the page named, and to no other."""
         found = await logins.discover(link.principal)
-        if found.server.issuer != shown or link.issuer not in {None, shown}:
+        if found.server.issuer != shown or not _is_of(link, found):
             return await self._consent_page(sealed, link, logins, session)
         base = self._base
         started = await logins.begin(link.principal, found, base + CALLBACK_PATH, document_url(base))
@@ -258,7 +268,7 @@ class LoginRoutes:
         self, sealed: str, link: ConnectLink, logins: UpstreamLogins, session: VisitorSession
     ) -> http.Response:
         found = await logins.discover(link.principal)
-        if link.issuer not in {None, found.server.issuer}:
+        if not _is_of(link, found):
             raise _PageRefused(f"the server names another authorization server than {link.issuer} now", 502)
         return self._page(
             "consent",
@@ -351,6 +361,11 @@ class LoginRoutes:
         self, template: str, status: int = 200, fields: Mapping[str, str] | None = None, **values: object
     ) -> http.Response:
         return self._templates.page(template, status, fields, name=self._site.settings.proxy.name, **values)
+
+
+def _is_of(link: ConnectLink, found: Discovered) -> bool:
+    """Whether a link is for the authorization server that was found."""
+    return link.issuer is None or is_same_issuer(link.issuer, found.server.issuer)
 
 
 async def _form(request: http.Request) -> dict[str, str]:

@@ -266,7 +266,13 @@ class Authorization:
 @asynccontextmanager
 async def authorization(**settings: Any) -> AsyncIterator[Authorization]:
     """Serves on loopback until left."""
-    it = Authorization(**settings)
+    async with serving(Authorization(**settings)) as it:
+        yield it
+
+
+@asynccontextmanager
+async def serving(it: Authorization) -> AsyncIterator[Authorization]:
+    """Serves it on loopback until left."""
     runner = web.AppRunner(it.app(), access_log=None)
     await runner.setup()
     try:

@@ -218,6 +218,18 @@ async def test_a_login_page_holds_off_forged_forms_replays_other_browsers_and_fr
         assert (await person.open(link.replace(sealed, sealed[:-4] + "AAAA"))).status == 403
 
 
+async def test_a_scope_that_is_refused_is_left_out_in_the_same_visit(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as (server, running, person):
+        server.refused_scopes = {"read"}
+        async with Client(f"{running.url}/mcp") as client:
+            link = await link_of(client)
+        leaving = await person.post(link, (await person.open(link)).form("consent"))
+        again = await person.open(leaving.onward)
+        assert again.onward.startswith(f"{server.origin}/authorize?")
+        assert (await person.open(again.onward)).title == "Logged in to web · mcproxy"
+    assert len(server.registrations) == 1
+
+
 async def test_a_principal_signs_in_at_the_issuer_of_the_gateways_callers(tmp_path: Path) -> None:
     async with issuing() as issuer:
         more: Json = {"access": {"authentication": {"oauth": {"issuers": [{"issuer": issuer.url}]}}}}

@@ -28,9 +28,9 @@ from mcproxy.service.state import grant_store, secret_keys
 from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.upstream.oauth import registration
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
-from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
+from mcproxy.upstream.oauth.flow import MAX_NARROWED, Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
-from mcproxy.upstream.oauth.login import LoginFailed
+from mcproxy.upstream.oauth.login import INVALID_SCOPE, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister
 from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
@@ -115,10 +115,19 @@ async def _log_in_by_redirect(
 ) -> Grant:
     """Raises TimeoutError, or one of OAUTH_FAILURES."""
     async with _redirects(port) as (uri, redirects):
-        begun, url = await flow.begin_login(found, uri, document_url)
-        _print_apart(f"Log in to {flow.upstream} here:", url)
-        redirected = await _redirected(redirects, url, open_url)
-        return await flow.finish_login(begun, found.server, redirected)
+        for _ in range(MAX_NARROWED):
+            begun, url = await flow.begin_login(found, uri, document_url)
+            _print_apart(f"Log in to {flow.upstream} here:", url)
+            redirected = await _redirected(redirects, url, open_url)
+            try:
+                return await flow.finish_login(begun, found.server, redirected)
+            except (LoginFailed, TokenRefused) as refusal:
+                less = flow.narrower(found, refusal) if refusal.code == INVALID_SCOPE else None
+                if less is None:
+                    raise
+                print_err(f"{flow.upstream}: {refusal}; once more, for fewer scopes")
+                found = less
+        raise LoginFailed(f"issuer {found.server.issuer} refuses whatever scopes it is asked for: see oauth.scopes")
 
 
 async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str | None, sleep: Sleep) -> Grant:

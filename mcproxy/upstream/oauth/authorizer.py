@@ -131,6 +131,11 @@ class Authorizer:
         return tuple(sorted(self._lacking))
 
     @property
+    def unobtainable(self) -> frozenset[str]:
+        """Scopes beyond those of the grant that the authorization server refused."""
+        return self._unobtainable
+
+    @property
     def state(self) -> GrantState:
         return self._life.state
 

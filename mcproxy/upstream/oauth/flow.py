@@ -49,6 +49,8 @@ _MAX_ISSUERS: Final = 4
 """Authorization servers of one resource that are asked for their metadata."""
 MAX_NARROWED: Final = 4
 """Further attempts of one login or token request, each for fewer scopes, after scopes were refused."""
+_ASKED: Final = "; asked for the scopes "
+"""What follows an authorization server's own words about refused scopes."""
 _CLIENT_REFUSED: Final = frozenset({"invalid_client", "unauthorized_client"})
 """Error codes after which a registered client is not used again."""
 
@@ -348,7 +350,8 @@ class OAuthFlow:
             found.server.scopes_supported or (),
             self.settings.scopes,
         )
-        left = leniency.without_refused(found.scopes, str(refusal), smaller, self._note)
+        own_words = str(refusal).partition(_ASKED)[0]
+        left = leniency.without_refused(found.scopes, own_words, smaller, self._note)
         if left is None:
             return None
         dropped = set(found.scopes).difference(left)
@@ -687,7 +690,7 @@ def _advice(code: str, words: str, scopes: tuple[str, ...]) -> str:
     if code == login.INVALID_SCOPE:
         more = f" and {len(scopes) - SHOWN_SCOPES} more" if len(scopes) > SHOWN_SCOPES else ""
         asked = " ".join(scopes[:SHOWN_SCOPES]) + more
-        return f"; asked for the scopes {asked or '(none)'}: see oauth.scopes and oauth.scopes_allowed"
+        return f"{_ASKED}{asked or '(none)'}: see oauth.scopes and oauth.scopes_allowed"
     if code == "invalid_target" or "resource" in words.lower():
         return "; if it wants another `resource`, or none, set oauth.resource"
     return ""

@@ -24,7 +24,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer, Renew
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
-from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, Discovered, OAuthFlow
+from mcproxy.upstream.oauth.flow import DECISIVE, MAX_NARROWED, PASSING, Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.leniency import Note, unnoted
 from mcproxy.upstream.oauth.login import INVALID_SCOPE, Login, LoginFailed
@@ -58,6 +58,8 @@ class StartedLogin(NamedTuple):
     found: Discovered
     url: str
     """The URL for the person's browser."""
+    narrowed: int = 0
+    """How many times it was begun again for fewer scopes."""
 
 
 class UpstreamLogins:
@@ -224,6 +226,22 @@ class UpstreamLogins:
             raise
         await self.take_over(started.principal)
         return grant
+
+    async def again(
+        self, started: StartedLogin, refusal: LoginFailed | TokenRefused, document_url: str | None = None
+    ) -> StartedLogin | None:
+        """A login for fewer scopes after some were refused; None if the refusal has another reason.
+
+        Raises as `OAuthFlow` does.
+        """
+        if refusal.code != INVALID_SCOPE or started.narrowed >= MAX_NARROWED:
+            return None
+        authorizer = self._authorizers.get(started.principal)
+        less = self.flow.narrower(started.found, refusal, () if authorizer is None else authorizer.unobtainable)
+        if less is None:
+            return None
+        begun = await self.begin(started.principal, less, started.login.redirect_uri, document_url)
+        return begun._replace(narrowed=started.narrowed + 1)
 
     @contextmanager
     def _failing(self, principal: str) -> Iterator[None]:

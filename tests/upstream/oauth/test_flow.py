@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jwt
+import msgspec
 import pytest
 
 from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
@@ -365,3 +366,76 @@ async def test_what_is_no_identity_token_of_the_provider_goes_nowhere() -> None:
 def enterprise(server: Authorization) -> OAuthSettings:
     provider = EnterpriseSettings(issuer=server.origin, client=OAuthClient(id="me"))
     return OAuthSettings(grant="enterprise", enterprise=provider, per="principal")
+
+
+async def begun(it: OAuthFlow) -> None:
+    """A login that never comes back."""
+    await it.begin_login(await it.discover(await it.challenge()), REDIRECT)
+
+
+async def test_a_registration_is_made_anew_after_a_login_that_never_came_back() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        it = flow(server, store)
+        first = await logged_in(it)
+        again = await logged_in(it)
+        assert again.client.id == first.client.id, "a login that came back leaves the registration as it is"
+        await begun(it)
+        assert len(server.registrations) == 1
+        assert (await logged_in(it)).client.id == "client-2"
+        assert (await logged_in(flow(server, store))).client.id == "client-2"
+
+
+async def test_a_login_that_a_person_denies_leaves_the_registration_as_it_is() -> None:
+    async with authorization() as server:
+        it = flow(server, MemoryStore())
+        login, url = await it.begin_login(await it.discover(await it.challenge()), REDIRECT)
+        denied = {**await follow(url), "error": "access_denied"}
+        with pytest.raises(LoginFailed, match="access_denied"):
+            await it.finish_login(login, (await it.discover(None)).server, denied)
+        assert (await logged_in(it)).client.id == "client-1"
+
+
+@pytest.mark.parametrize("how", ["logout", "refused refresh"])
+async def test_a_registration_is_forgotten_with_its_grant(how: str) -> None:
+    async with authorization() as server:
+        it = flow(server, MemoryStore())
+        grant = await logged_in(it)
+        if how == "logout":
+            await it.revoke(grant)
+        else:
+            server.refuses = "invalid_client"
+            with pytest.raises(TokenRefused):
+                await it.refresh(grant)
+            server.refuses = None
+        assert (await logged_in(it)).client.id == "client-2"
+
+
+async def test_a_doubtful_registration_serves_where_no_other_is_to_be_had() -> None:
+    async with authorization() as server:
+        it = flow(server, MemoryStore())
+        await logged_in(it)
+        await begun(it)
+        found = await it.discover(None)
+        closed = found._replace(server=msgspec.structs.replace(found.server, registration_endpoint=None))
+        login, _ = await it.begin_login(closed, REDIRECT)
+        assert login.client.id == "client-1"
+
+
+async def test_the_gateway_asks_for_itself_without_a_scope_that_is_refused() -> None:
+    async with authorization(refused_scopes={"phone"}) as server:
+        settings = OAuthSettings(grant="client_credentials", client=ITSELF.client, scopes=("read", "phone"))
+        it = flow(server, MemoryStore(), settings)
+        grant = await it.request_token(await it.discover(None))
+        assert "phone" not in grant.scopes
+        asked = len(server.token_requests)
+        await it.request_token(await it.discover(None))
+        assert len(server.token_requests) == asked + 1, "the refused scope is not asked for again"
+
+
+async def test_another_name_registers_anew() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        await logged_in(flow(server, store))
+        await logged_in(flow(server, store, OAuthSettings(client=OAuthClient(name="Tracker"))))
+        assert [each["client_name"] for each in server.registrations] == ["mcproxy", "Tracker"]
