@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "EMBEDDINGS_KEY": "any",
     "MCPROXY_SECRET": "sixteen characters",
     "MCPROXY_OLD_SECRET": "sixteen characters that were before",
+    "TRACKER_CLIENT_ID": "a",
     "TRACKER_CLIENT_SECRET": "a",
 }
 KEY = "9f2c" * 16

@@ -248,6 +248,110 @@ class Challenging(Authorization):
         return response
 
 
+@dataclass
+class Provider(Authorization):
+    """A provider without registration, whose issuer has `path`, and whose metadata stands at `place`."""
+
+    path: str = ""
+    named_path: str | None = None
+    """The path with which the server names its issuer, if another."""
+    place: str = "/.well-known/oauth-authorization-server"
+    says_pkce: bool = True
+    takes_resource: bool = True
+    refused: str = ""
+    """A scope that it refuses, and the server lists."""
+    token_changes: Json | None = None
+    answers_form: bool = False
+
+    def app(self) -> web.Application:
+        app = super().app()
+        app.middlewares.append(self._only_there)
+        return app
+
+    @web.middleware
+    async def _only_there(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path == self.place:
+            return await self._server_metadata(request)
+        if request.path.endswith(("/oauth-authorization-server", "/openid-configuration")):
+            return web.Response(status=404)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    async def _resource_metadata(self, _request: web.Request) -> web.Response:
+        named = self.path if self.named_path is None else self.named_path
+        document = {"resource": self.url, "authorization_servers": [f"{self.origin}{named}"]}
+        return web.json_response({**document, "scopes_supported": ["openid", "email", *self.refused.split()]})
+
+    async def _server_metadata(self, request: web.Request) -> web.Response:
+        methods = ["S256"] if self.says_pkce else None
+        self.metadata = {
+            "issuer": f"{self.origin}{self.path}",
+            "registration_endpoint": None,
+            "code_challenge_methods_supported": methods,
+            "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
+        }
+        return await super()._server_metadata(request)
+
+    async def _authorize(self, request: web.Request) -> web.Response:
+        asked = request.query
+        assert asked["client_id"] == "the-id"
+        assert asked["code_challenge_method"] == "S256"
+        if ("resource" in asked) is not self.takes_resource or self.refused in asked.get("scope", "").split():
+            return web.Response(status=400, text="AADSTS9010010")
+        return await super()._authorize(request)
+
+    async def _token(self, request: web.Request) -> web.Response:
+        form = dict(parse_qsl(await request.text()))
+        if "Authorization" not in request.headers and form.get("client_secret") != "the-secret":
+            return web.json_response({"error": "incorrect_client_credentials"})
+        if ("resource" in form) is not self.takes_resource:
+            return web.json_response({"error": "invalid_target"}, status=400)
+        plain = await super()._token(request)
+        assert isinstance(plain.body, bytes)
+        answer = {**json.loads(plain.body), **(self.token_changes or {})}
+        return web.Response(text=urlencode(answer)) if self.answers_form else web.json_response(answer)
+
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/log-in-with-providers.md"
+RECIPE = re.compile(r"^## (.+?)$.*?^```yaml$(.*?)^```$", re.MULTILINE | re.DOTALL)
+STANDINS: dict[str, Authorization] = {
+    "Entra ID": Provider(
+        path="/tenant/v2.0",
+        place="/tenant/v2.0/.well-known/openid-configuration",
+        says_pkce=False,
+        takes_resource=False,
+        token_changes={"expires_in": "5250"},
+    ),
+    "Cognito": Provider(
+        path="/eu_Pool", place="/eu_Pool/.well-known/openid-configuration", says_pkce=False, refused="phone"
+    ),
+    "Okta": Provider(path="/oauth2/default", place="/.well-known/oauth-authorization-server/oauth2/default"),
+    "Auth0": Provider(path="/", named_path="", place="/.well-known/openid-configuration"),
+    "Keycloak": Provider(path="/realms/one", place="/realms/one/.well-known/openid-configuration"),
+    "Google": Provider(named_path="/"),
+    "GitHub": Provider(
+        path="/login/oauth", place="/.well-known/oauth-authorization-server/login/oauth", answers_form=True
+    ),
+    "Slack": Provider(token_changes={"ok": True, "token_type": "user", "scope": "search:read.public,openid"}),
+    "Figma": FigmaLike(),
+}
+
+
+@pytest.mark.parametrize("provider", STANDINS)
+async def test_a_recipe_logs_in_to_a_stand_in_of_its_provider(
+    provider: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = dict(RECIPE.findall(PAGE.read_text()))
+    assert recipes.keys() == STANDINS.keys()
+    monkeypatch.setenv("TRACKER_CLIENT_ID", "the-id")
+    monkeypatch.setenv("TRACKER_CLIENT_SECRET", "the-secret")
+    with anyio.fail_after(GUARD):
+        async with serving(STANDINS[provider]) as server:
+            config = tmp_path / "mcproxy.yaml"
+            config.write_text(re.sub(r"url: \S+", f"url: {server.url}", recipes[provider]))
+            await logged_in_and_called(config, server, "", capsys)
+
+
 HTML = (200, "<html>not found</html>")
 PRM = "/.well-known/oauth-protected-resource/mcp"
 AS = "/.well-known/oauth-authorization-server"
@@ -317,20 +421,28 @@ async def test_an_odd_server_is_logged_in_to_and_called_or_the_error_says_what_t
             server.metadata = {key: given for key, given in server.metadata.items() if given is not None}
             config = tmp_path / "mcproxy.json"
             config.write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "oauth": oauth}}}))
-            settings = load_configuration(config).settings
-            code = await login(settings, "web", open_url=Finding())
-            said = capsys.readouterr().err
-            if error:
-                assert code is ExitCode.FAILED
-                assert_says(said, error)
-                return
-            assert code is ExitCode.OK, said
-            store = grant_store(settings, Sealer(*secret_keys(settings)))
-            upstream = Supervisor(settings.upstreams[0], Proxy(), lambda event: None, Metrics(), grants=store)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(upstream.run)
-                assert value(await upstream(tool("any"))) == "done"
-                tasks.cancel_scope.cancel()
+            await logged_in_and_called(config, server, error, capsys)
+
+
+async def logged_in_and_called(
+    config: Path, server: Authorization, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Logs in to the only server of a configuration and calls its tool; with `error`, the login says that instead."""
+    settings = load_configuration(config).settings
+    [spec] = settings.upstreams
+    code = await login(settings, spec.name, open_url=Finding())
+    said = capsys.readouterr().err
+    if error:
+        assert code is ExitCode.FAILED
+        assert_says(said, error)
+        return
+    assert code is ExitCode.OK, said
+    store = grant_store(settings, Sealer(*secret_keys(settings)))
+    upstream = Supervisor(spec, Proxy(), lambda event: None, Metrics(), grants=store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(upstream.run)
+        assert value(await upstream(tool("any"))) == "done"
+        tasks.cancel_scope.cancel()
     assert server.served[-1] == "tools/call"
 
 
