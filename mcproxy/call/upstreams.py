@@ -181,6 +181,10 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     """The kind of `error`; None while connected, and after a link was ended on purpose."""
     address: tuple[str, int] | None = None
     """The host and port of its URL, if it has one."""
+    way: str = ""
+    """How its URL is reached, in words: directly, or through which proxy."""
+    is_unverified: bool = False
+    """Whether any certificate of it is accepted (`tls.verify`)."""
     takes_credentials: bool = False
     """Whether callers bring their own credentials: the shared link has none, and may be refused."""
     asks: bool = False

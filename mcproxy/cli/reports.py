@@ -53,6 +53,8 @@ class UpstreamReport:
     """Whether it asked for input (sampling, elicitation, roots) on the connection that all callers share."""
     oddities: tuple[str, ...] = ()
     """Its accepted deviations from the specifications, each completing "the server ..."."""
+    way: str = ""
+    """How its URL was reached: directly, or through which proxy; and the authorities that are trusted for it."""
     findings: tuple[str, ...] = ()
     """What a person should look at in its definitions, each with where and why."""
 
@@ -86,6 +88,7 @@ def reports(
             skills=counts[status.name, Kind.SKILLS],
             asks=status.asks,
             oddities=status.oddities,
+            way=status.way,
         )
         for status in statuses
     ]
@@ -115,6 +118,11 @@ def remarks(report: UpstreamReport) -> list[str]:
     """What does not fit in a row: the error, renamed entries and hidden ones."""
     return [
         *([f"{report.name}: {report.error or 'not connected'}"] if not report.ok else []),
+        *(
+            [f"{report.name}: reached {report.way}" if report.ok else f"{report.name}: tried {report.way}"]
+            if report.way
+            else []
+        ),
         *(
             [f"{report.name}: its names begin with {report.prefix}{SEPARATOR}; `prefix` chooses another beginning"]
             if report.prefix and report.prefix != report.name

@@ -22,6 +22,7 @@ from mcproxy.configuration.hosts.references import Rewriting, foreign_references
 from mcproxy.configuration.hosts.translation import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
+from mcproxy.egress.egress import from_environment
 from mcproxy.settings import Settings
 from mcproxy.settings.secret_values import argument_secrets
 from mcproxy.settings.url_secrets import url_credentials
@@ -153,7 +154,7 @@ def _proxy_secrets(settings: Settings) -> set[str]:
     found: set[str] = set()
     for egress in (settings.proxy.tracing.leaving, *(upstream.leaving for upstream in settings.upstreams)):
         found |= egress.secrets()
-    return found
+    return found | from_environment(os.environ).secrets()
 
 
 MIN_URL_SECRET: Final = 8

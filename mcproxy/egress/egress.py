@@ -91,6 +91,22 @@ class Egress(msgspec.Struct, frozen=True):
             return Way(proxy, permits=permits, proxy_tls=proxy_tls)
         return Way(proxy, self.certificates(url).context(), self._server_name(url), permits, proxy_tls)
 
+    def described(self, url: URL) -> str:
+        """The way to `url` in words, for operators: "directly", or through which proxy; and what is trusted there."""
+        try:
+            proxy = self.proxy(url)
+        except ValueError as error:
+            return f"by no way: {error}"
+        if self.socket is not None and self._is_own(url):
+            return f"by the socket {self.socket}"
+        way = "directly" if proxy is None else f"through the proxy {proxy} ({proxy.source})"
+        if url.scheme != "https":
+            return way
+        trusted = self.certificates(url)
+        if not trusted.verify:
+            return f"{way}, and its certificate is not verified (tls.verify)"
+        return f"{way}, trusting {' and '.join(trusted.ca)} too" if trusted.ca else way
+
     def secrets(self) -> set[str]:
         """The passwords of its proxies, as they are written, decoded and sent; short ones are ordinary words."""
         found: set[str] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
+from mcproxy.egress.egress import from_environment
 from mcproxy.protocol.json.malformed import is_json
 from mcproxy.protocol.jsonrpc import json_of, parse_text, raw
 from mcproxy.settings import UpstreamSettings
@@ -42,8 +44,10 @@ class Redaction(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, spec: UpstreamSettings, credentials: Iterable[str] = ()) -> Redaction:
         """`credentials` are the values that the link's callers brought."""
-        given = (*spec.env.values(), *spec.headers.values(), *credentials)
+        inherited = (value for name, value in os.environ.items() if spec.inherits(name))
+        given = (*spec.env.values(), *inherited, *spec.headers.values(), *credentials)
         values = {word for value in given for word in (value, *value.split())} | set(url_secrets(spec.url or ""))
+        values |= spec.leaving.secrets() | from_environment(os.environ).secrets()
         named = {word for word in argument_secrets((*spec.args, *spec.headers_command)) if len(word) >= MIN_NAMED}
         found = named | {value for value in values if len(value) >= MIN_SECRET}
         return cls(tuple(sorted(found, key=len, reverse=True)))

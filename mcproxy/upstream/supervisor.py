@@ -133,6 +133,7 @@ class Supervisor:
         self._handshake_tried = False
         self._is_called = False
         """Whether a call other than one for a list went over the shared link: the server may keep state of it."""
+        self._way = spec.way
         self._address = address(spec)
         self._oddities = Oddities(spec.name, metrics)
         self.logins: UpstreamLogins | None = None
@@ -166,6 +167,8 @@ class Supervisor:
             reconnects=self._shared.reconnects,
             stderr=self._shared_context.stderr.lines,
             failure=status.failure,
+            way=self._way,
+            is_unverified=not self._spec.tls.verify,
             address=self._address,
             takes_credentials=bool(self._spec.credentials.forward),
             asks=any(link.context.asks and link.context.owner is None for link in self._links()),

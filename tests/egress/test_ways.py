@@ -367,6 +367,8 @@ async def test_tinyproxy_carries_both_schemes_with_credentials(tmp_path: Path) -
                 )
                 assert await status(spec, times=2) == 200
                 assert len(served.heads) == 2
-                assert "the proxy" in await complaint(
-                    upstream(spec.url or "", egress=f"http://me:other-word@127.0.0.1:{port}")
-                )
+                wrong = upstream(spec.url or "", egress=f"http://me:other-word@127.0.0.1:{port}")
+                if tls is not None:
+                    assert f"the proxy http://127.0.0.1:{port} (mcpServers.u.egress) fails: it wants other" in (
+                        await complaint(wrong)
+                    )

@@ -99,7 +99,10 @@ def _of_gateway(path: Path, configuration: Configuration | None) -> Iterator[Dia
     if found["audit_failing"]:
         remedy = "make room on its disk, or correct `access.audit.file`; the gateway's log says why"
         yield Diagnosis("gateway", AUDIT_FAILING, remedy)
+    ways = {} if configuration is None else {spec.name: spec.way for spec in configuration.settings.upstreams}
     for upstream in found["upstreams"]:
+        if way := ways.get(upstream["name"]):
+            print_err(f"server {upstream['name']}: reached {way}")
         if not is_well(upstream):
             yield Diagnosis(
                 f"server {upstream['name']}",

@@ -106,9 +106,9 @@ class ForwardedConnection(ClientConnection):
 
 def refusal(proxy: Proxy, status: int, reason: str) -> str:
     """Why a proxy opens no way, and what to do about it."""
-    if status == UNAUTHORIZED:
+    if status in (401, UNAUTHORIZED):  # 401 is tinyproxy's, for a wrong password
         has = "other credentials" if proxy.authorization else "a user and a password"
-        return f"it wants {has} (HTTP 407): write http://USER:PASSWORD@HOST:PORT to {proxy.source or 'its URL'}"
+        return f"it wants {has} (HTTP {status}): write http://USER:PASSWORD@HOST:PORT to {proxy.source or 'its URL'}"
     sentence = f"it answers HTTP {status} {reason}".rstrip()
     if status == 403:
         return f"{sentence}: its rules do not allow this host or port"

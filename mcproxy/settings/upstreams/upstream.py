@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 from pydantic import Field, JsonValue, PrivateAttr, WithJsonSchema, model_validator
+from yarl import URL
 
 from mcproxy.egress.egress import Egress, Endpoint, ProxyChoice, ServerTls, endpoint
 from mcproxy.settings.egress import Leaving, ProxyUrl, ServerTlsSettings
@@ -304,6 +305,15 @@ class UpstreamSettings(Leaving):
         marked = self.model_copy()
         marked._fault = fault
         return marked
+
+    @property
+    def way(self) -> str:
+        """How `url` is reached, in words; empty for a command."""
+        return "" if self.url is None else self.leaving.described(URL(self.endpoint.url))
+
+    def inherits(self, variable: str) -> bool:
+        """Whether `inherit` names an environment variable."""
+        return any(variable.startswith(each[:-1]) if each[-1] == "*" else variable == each for each in self.inherit)
 
     @property
     def limits_results(self) -> bool:

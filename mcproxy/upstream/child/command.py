@@ -28,8 +28,12 @@ REAPER: Final = Path(__file__).with_name("reaper.py")
 INHERITED: Final = (
     "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+    # What programs need to reach out: proxies, authorities, Docker and SSH's agent.
+    "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "all_proxy", "https_proxy", "http_proxy", "no_proxy",
+    "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+    "DOCKER_HOST", "SSH_AUTH_SOCK",
 )  # fmt: skip
-"""The variables of the gateway's environment that a child inherits: none that may hold a secret."""
+"""The variables of the gateway's environment that a child inherits. Of these only a proxy's URL may hold a secret."""
 
 
 class CommandFailed(Exception):
@@ -37,8 +41,9 @@ class CommandFailed(Exception):
 
 
 def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child: the INHERITED variables that are set, and those of the settings."""
-    return {name: environ[name] for name in INHERITED if name in environ} | spec.env
+    """The environment of a child: the INHERITED variables that are set, those of `inherit`, and those of `env`."""
+    more = {name: value for name, value in environ.items() if spec.inherits(name)}
+    return {name: environ[name] for name in INHERITED if name in environ} | more | spec.env
 
 
 def locate(command: str, cwd: str | None, env: Mapping[str, str]) -> str:

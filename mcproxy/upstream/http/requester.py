@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 from yarl import URL
 
 from mcproxy import __version__
@@ -38,6 +39,8 @@ from mcproxy.upstream.link import NotAccepted, Rejected
 
 if TYPE_CHECKING:
     from aiohttp import CookieJar
+
+log = structlog.get_logger()
 
 QUOTED_CHARS: Final = 300
 """Characters of the body of an error that our own error quotes."""
@@ -80,6 +83,8 @@ async def connection_pool(context: LinkContext) -> AsyncIterator[HttpConnections
         yield context.connections
         return
     spec = context.spec
+    if not spec.tls.verify:
+        log.warning("the certificate of an upstream is not verified (tls.verify): set `tls.ca`", upstream=spec.name)
     # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
     with closing(
         Pool(spec.timeouts.connect, spec.max_in_flight, ways=lambda url: context.spec.leaving.way(url))
@@ -274,6 +279,8 @@ class Requester:
         text = self._context.redact(quotable(body))
         text = " ".join((_TAG.sub(" ", text) if is_page else text).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
+        if response.url.scheme == "http" and (proxy := self._context.spec.leaving.proxy(response.url)) is not None:
+            sentence += f" (by the proxy {proxy}, or the server behind it)"
         if response.status in AUTHENTICATION:
             sentence += f": {self._remedy(response)}"
         elif response.ok:
