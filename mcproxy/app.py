@@ -57,7 +57,7 @@ from mcproxy.login.visits import MemoryLogins, Visits
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
 from mcproxy.service.secret_rotation import SecretRotation
-from mcproxy.service.state import grant_store, secret_keys, subscriber_journal
+from mcproxy.service.state import features_folder, grant_store, secret_keys, subscriber_journal
 from mcproxy.settings import Cluster, Settings
 from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import Difference, changed_sections, diff, in_force
@@ -256,11 +256,13 @@ async def running(
     on_event: EventSink | None = None,
     joins_cluster: bool = False,
     connects: bool = True,
+    keeps_state: bool = False,
 ) -> AsyncIterator[App]:
     """Connects upstreams in the background and answers calls until left; then every upstream is stopped.
 
     `joins_cluster`: it will serve HTTP as a replica of its cluster, and runs of `placement: one` what is placed at it;
-    else it runs all itself. Without `connects` it is only put together, and connects to nothing.
+    else it runs all itself. Without `connects` it is only put together, and connects to nothing. `keeps_state`:
+    features may keep files between runs.
     """
     metrics = metrics or Metrics()
     feed = Feed(settings.admin.max_watchers)
@@ -305,6 +307,7 @@ async def running(
         login_pages=site,
         features=features_of,
         stages=[] if settings.admin.port is None else [watched],
+        state=features_folder() if keeps_state and settings.cluster.redis is None else None,
     )
     sinks.insert(0, gateway.on_event)
     async with audit.running(), anyio.create_task_group() as tasks:

@@ -48,7 +48,7 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
 async def _serve_http(configuration: Configuration, load: Callable[[], Configuration]) -> int:
     code, notify = ExitCode.OK, systemd.notifier()
     try:
-        async with running(configuration.settings, joins_cluster=True) as app:
+        async with running(configuration.settings, joins_cluster=True, keeps_state=True) as app:
             reloading = Reloading(configuration, load, app.reconfigure, app.metrics, notify=notify)
             await run_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
     except* OSError as group:
@@ -67,7 +67,7 @@ def _stopped(configuration: Configuration, error: BaseException) -> str:
 
 
 async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
-    async with running(configuration.settings) as app:
+    async with running(configuration.settings, keeps_state=True) as app:
         _manage_memory()
         await run_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
     return ExitCode.OK

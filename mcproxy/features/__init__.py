@@ -15,6 +15,7 @@ from mcproxy.settings.installed import installed_feature
 
 FEATURES: Final = (
     Listed("pins", "pins.feature:Pins", lambda s: True),
+    Listed("remembering", "remembering.feature:Remembering", lambda s: s.proxy.remember_lists),
     Listed("tracing", "tracing.feature:CallTracing", lambda s: s.proxy.tracing.enabled),
     Listed("search", "search.feature:Search", lambda s: any(e.discovery == "search" for e in s.endpoints.values())),
     Listed("limits", "limits.feature:CallLimits", lambda s: True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from importlib import import_module
+from pathlib import Path
 from typing import ClassVar, Final, Self
 
 import msgspec
@@ -121,6 +122,8 @@ class Core(msgspec.Struct, frozen=True, eq=False):
     sleep: Sleep
     now: Clock
     """Monotonic seconds."""
+    state: Path | None = None
+    """The folder for what features keep between runs; None if nothing is kept."""
     kept: frozenset[str] = frozenset()
     """Names of the upstreams whose links go on over the reload that makes the features."""
 

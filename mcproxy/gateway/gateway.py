@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
@@ -99,6 +100,7 @@ class Gateway:
         login_pages: LoginPages | None = None,
         features: Callable[[Settings], Sequence[Listed]] = lambda settings: (),
         stages: Sequence[Placed] = (),
+        state: Path | None = None,
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
@@ -184,6 +186,7 @@ class Gateway:
             self._bridge.resumes,
             sleep,
             now,
+            state,
         )
         self._features: dict[str, Feature] = {}
         self._provision(settings)

@@ -25,6 +25,14 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy"
 
 
+def features_folder() -> Path | None:
+    """The folder of what features keep between runs; None if there is no home."""
+    try:
+        return state_folder()
+    except RuntimeError:
+        return None
+
+
 def secret_keys(settings: Settings) -> tuple[bytes, ...]:
     """The keys that state is sealed under, the first, and opened with, all of them (R56).
 

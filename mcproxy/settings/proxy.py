@@ -296,6 +296,10 @@ class Proxy(Section):
     """Time that a client has to answer sampling, elicitation and roots requests."""
     list_wait: SecondsOrNone = 3
     """Time that a list waits for upstreams that are still making their first connection."""
+    list_wait_first: SecondsOrNone = 15
+    """Over stdio, the same for the first list of each kind: such a host often asks only once."""
+    remember_lists: bool = True
+    """Serve the lists of the last run until a server has connected, unless its configuration has changed."""
     grace: SecondsOrNone = 30
     """Time that the entries of a lost upstream stay listed."""
     shutdown_grace: SecondsOrNone = 10

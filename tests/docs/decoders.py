@@ -52,6 +52,7 @@ SAID: Final = {
     "cli/reports.py:_tools": OWN,
     "cli/running/client.py:_ask": "the gateway's own answer to its commands",
     "cluster/envelope.py:_decoder": OURS,
+    "features/remembering/store.py:_decoder": OURS,
     "cluster/events.py:_decoder": OURS,
     "cluster/homes.py:stream_home": HEAD,
     "cluster/members.py:_opened": OURS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -355,6 +356,7 @@ async def house(
     endpoints: object = None,
     features: Callable[[Settings], Sequence[Listed]] = features_of,
     sleep: Sleep | None = None,
+    state: Path | None = None,
     **proxy: object,
 ) -> AsyncIterator[House]:
     """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
@@ -371,6 +373,7 @@ async def house(
         sleep=sleep or sleeper,
         now=clock,
         features=features,
+        state=state,
     )
     for upstream in upstreams:
         upstream.on_event = gateway.on_event

@@ -74,7 +74,8 @@ class Pins(Feature):
         self._refetch = core.fetcher.refetched
         self._metrics = core.metrics
         self._enforced = core.settings.access.pins.mode == "enforce"
-        self._idling = {spec.name for spec in core.settings.upstreams if spec.may_idle}
+        remembers = core.state is not None and core.settings.proxy.remember_lists
+        self._idling = {spec.name for spec in core.settings.upstreams if spec.may_idle or remembers}
         self._upstreams = tuple(enabled(core.settings))
         self._count_unapproved()
 

@@ -120,6 +120,8 @@ class ListFetcher(Component):
         """The caller with whose credentials each wanted link is made."""
         self._unannounced: dict[LinkKey, frozenset[Kind]] = {}
         """Lists whose upstream declares `listChanged` but refused to announce their changes, while the link is up."""
+        self._remembered: set[LinkKey] = set()
+        """Links that have not been made in this run, whose lists are of an earlier one."""
         self._wakeup = Wakeup()
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -149,6 +151,7 @@ class ListFetcher(Component):
         link = LinkKey(event.upstream, event.owner)
         match event:
             case Connected(identity=identity):
+                self._remembered.discard(link)
                 self._expiries.forget(link)
                 self._unannounced.pop(link, None)
                 is_new = self._catalogue.known.identity(link) is None
@@ -158,7 +161,7 @@ class ListFetcher(Component):
                     log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
                 self._fetch_all(link)
             case Disconnected():
-                if self._catalogue.known.is_up(link):
+                if self._catalogue.known.is_up(link) or link in self._remembered:
                     self._expiries.want_after(link, self._proxy.grace)
                 self._catalogue.known.disconnect(link)
             case Idled(identity=identity, lists=lists):
@@ -186,6 +189,19 @@ class ListFetcher(Component):
             case _:
                 assert_never(event)
         self._wakeup.notify_all()
+
+    def remember(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, tuple[Raw, ...]]) -> None:
+        """Takes the lists of an earlier run, which stand until those of this run arrive.
+
+        If its server cannot be reached, they go after the grace period, as those of a lost server do.
+        """
+        self._remembered.add(link)
+        self._recall(link, identity, lists)
+
+    def is_fetching(self, link: LinkKey) -> bool:
+        """Whether any list of a link is being fetched, or will be."""
+        keys = [ListKey(link, kind) for kind in Kind]
+        return any(self._fetches.busy(key) or key in self._due for key in keys)
 
     def _recall(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, tuple[Raw, ...]]) -> None:
         """Takes the recorded lists of an upstream that does not run (`start: on_demand`)."""
@@ -441,6 +457,7 @@ class ListFetcher(Component):
         self._connecting.forget(link)
         self._callers.pop(link, None)
         self._unannounced.pop(link, None)
+        self._remembered.discard(link)
         for kind in Kind:
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)

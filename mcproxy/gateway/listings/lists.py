@@ -50,6 +50,8 @@ class Lists:
         self._proxy = proxy
         self._sealer = sealer
         self._now = now
+        self._listed: set[Kind] = set()
+        """The lists that a host over stdio has asked for."""
         self._mark: Params = {GATEWAY_CAPABILITY + gateway_id: EMPTY_OBJECT} if gateway_id else {}
 
     async def list(self, call: Call) -> Outcome:
@@ -58,7 +60,7 @@ class Lists:
         assert kind is not None
         cursor = cursor_of(call)
         if cursor is None:
-            await self._fetcher.fresh(call.caller, kind, self._proxy.list_wait)
+            await self._fetcher.fresh(call.caller, kind, self._wait(kind, call.caller.transport))
         view, size = self._catalogue.view(call.caller), self._proxy.naming.page_size
         entries = view.lists[kind]
         if cursor is None and call.listener is not None:
@@ -69,6 +71,13 @@ class Lists:
         if end < len(entries):
             result["nextCursor"] = raw(self._cursor(kind, call.caller, end, entries[end - 1].key))
         return Complete(result)
+
+    def _wait(self, kind: Kind, transport: str) -> float:
+        """Seconds for which a list waits: longer for the first over stdio, since such a host asks once."""
+        if transport != "stdio" or kind in self._listed:
+            return self._proxy.list_wait
+        self._listed.add(kind)
+        return max(self._proxy.list_wait, self._proxy.list_wait_first)
 
     async def discover(self, call: Call) -> Outcome:
         """The endpoint's capabilities and instructions (2026-07-28, server/discover). Waits for no upstream (R1)."""
