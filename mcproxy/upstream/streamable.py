@@ -6,7 +6,7 @@ A `Transport` that knows no era: `HttpRules` say which headers a message has, an
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Protocol
 
 import anyio
@@ -18,13 +18,14 @@ from mcproxy.http.client import ConnectionBroken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
+    InvalidMessage,
     Message,
     Notification,
     Request,
     RequestId,
     encode_whole,
 )
-from mcproxy.protocol.sse import Event, EventTooLarge
+from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.conversation import Conversation, has_answer, messages
 from mcproxy.upstream.http.requester import ExtraHeaders, Requester
@@ -33,9 +34,11 @@ from mcproxy.upstream.http.responses import (
     JSON,
     IncomingEvents,
     UpstreamResponse,
+    first_bytes,
     read_body,
     read_prefix,
 )
+from mcproxy.upstream.leniency import Looks, is_message, look
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 NOTIFICATION_PATIENCE: Final = 3.0
@@ -43,6 +46,7 @@ NOTIFICATION_PATIENCE: Final = 3.0
 SHORTEST_POLL: Final = 0.1
 """Seconds between two polls at least, whatever the server asks for."""
 
+_OBJECT: Final = b"{"
 _EVENT_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,4096}")
 """Ids that a header can hold. From any other, and from an empty one (WHATWG HTML, 9.2), no stream can be resumed."""
 
@@ -87,8 +91,8 @@ class HttpRules(Protocol):
     def check(self, error: ErrorResponse) -> None:
         """As `Transport.check`."""
 
-    async def take_other(self, response: UpstreamResponse, id: RequestId) -> None:
-        """Takes a success that is neither JSON nor an event stream."""
+    async def take_other(self, response: UpstreamResponse, id: RequestId, begun: bytes) -> None:
+        """Takes a success that is neither JSON nor an event stream, and of whose body `begun` was read."""
 
     async def resume(self, id: RequestId, position: Position) -> None:
         """Goes on with an event stream that ended before the answer to request `id`."""
@@ -204,9 +208,12 @@ class StreamableHttp:
                 head = response.body.head
                 if head.status < 400 and head.content_type == JSON:
                     body = await read_body(response, self._context.spec.max_message_bytes)
-                    taken = self._conversation.receive(body, id)
-                    if taken is not None:
-                        await taken
+                    if body[:1] == _OBJECT:
+                        taken = self._conversation.receive(body, id)
+                        if taken is not None:
+                            await taken
+                    elif await self._took_odd(response, request, body):
+                        return
                     if not self._conversation.settled(id):
                         raise PeerGone("the response holds no answer to the request")
                 else:
@@ -222,26 +229,66 @@ class StreamableHttp:
         """Takes a response other than a JSON success."""
         if not response.ok:
             await self._refused(response, request)
-        elif response.content_type == EVENTS:
-            position = await self.follow(response, request.id, Position())
+            return
+        begun = await first_bytes(response)
+        looks, is_stream = look(begun), response.content_type == EVENTS
+        if looks is Looks.JSON:
+            self._note_type(response)
+            body = await read_body(response, self._context.spec.max_message_bytes, begun)
+            await self._take_all(body, request.id)
+        elif is_stream or looks is Looks.EVENTS:
+            if not is_stream:
+                self._note_type(response)
+            position = await self.follow(response, request.id, Position(), begun)
             if not self._conversation.settled(request.id):
                 await self._rules.resume(request.id, position)
         else:
-            await self._rules.take_other(response, request.id)
+            await self._rules.take_other(response, request.id, begun)
+
+    async def _took_odd(self, response: UpstreamResponse, request: Request, body: bytes) -> bool:
+        """Takes a body that is called JSON and does not begin like an object; True if its answer comes elsewhere."""
+        match look(body):
+            case Looks.EVENTS:
+                self._note_type(response)
+                decoder = EventDecoder(len(body) + 1)
+                events = decoder.feed(body)
+                for event in (*events, *(last for last in (decoder.end(),) if last is not None)):
+                    if is_message(event):
+                        await self._take_all(event.data, request.id)
+            case Looks.BLANK | Looks.PAGE:
+                await self._rules.take_other(response, request.id, body)
+                return True
+            case _:
+                await self._take_all(body, request.id)
+        return False
+
+    async def _take_all(self, data: bytes, id: RequestId) -> None:
+        taken = self._conversation.receive(data, id)
+        if taken is not None:
+            await taken
+
+    def _note_type(self, response: UpstreamResponse) -> None:
+        type = response.content_type[:60]
+        said = f"answers with Content-Type {type}" if type else "answers without Content-Type"
+        self._context.oddities.note("content_type", f"{self._context.redact(said)}; accepted for what it is")
 
     def check(self, error: ErrorResponse) -> None:
         self._rules.check(error)
 
-    async def follow(self, response: UpstreamResponse, id: RequestId | None, position: Position) -> Position:
+    async def follow(
+        self, response: UpstreamResponse, id: RequestId | None, position: Position, begun: bytes = b""
+    ) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns the position reached."""
         try:
-            async for batch in IncomingEvents(response.body, self._context.spec.max_message_bytes):
+            async for batch in IncomingEvents(response.body, self._context.spec.max_message_bytes, begun):
                 for event in batch:
                     position = position.after(event)
-                    if event.data and event.event == "message":
+                    if is_message(event):
                         taken = self._conversation.receive(event.data, id)
                         if taken is not None:
                             await taken
+                    elif event.data:
+                        self._context.count_junk()
                 if id is not None and self._conversation.settled(id):
                     break
         except EventTooLarge as error:
@@ -253,11 +300,14 @@ class StreamableHttp:
     async def _refused(self, response: UpstreamResponse, request: Request) -> None:
         """Handles an HTTP error: the answer to `request` (R76), or whatever else."""
         body = await self._read_refusal(response, request.id)
-        found = messages(body, batches=self._conversation.reads_batches) if body else ()
+        found = self._messages(body) if body else ()
         if has_answer(found, request.id):
             await self._conversation.take_batch(found, request.id)
         if not self._conversation.settled(request.id):
             await self._rules.judge(response, body, request)
+
+    def _messages(self, body: bytes) -> Sequence[Message | InvalidMessage]:
+        return messages(body, batches=self._conversation.reads_batches)
 
     async def _read_refusal(self, response: UpstreamResponse, id: RequestId) -> bytes:
         """The body of an HTTP error: only its beginning if it cannot be an answer, none of an event stream."""

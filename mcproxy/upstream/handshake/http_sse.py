@@ -28,6 +28,7 @@ from mcproxy.upstream.http.responses import (
     read_body,
     read_prefix,
 )
+from mcproxy.upstream.leniency import is_message
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 
 
@@ -101,7 +102,7 @@ class _HttpSse:
     async def receive(self) -> str:
         try:
             async for event in self._events:
-                if event.event == "message" and event.data:
+                if event.data and is_message(event):
                     taken = self._conversation.receive(event.data)
                     if taken is not None:
                         await taken

@@ -183,9 +183,9 @@ class _Session:
         if session_is_lost(200, b"", error, had_session=self._session is not None):
             raise self._session_lost(error.error.message)
 
-    async def take_other(self, response: HttpResponse, id: RequestId) -> None:
+    async def take_other(self, response: HttpResponse, id: RequestId, begun: bytes) -> None:
         if response.status != ACCEPTED or self._conversation.version is None:
-            raise self._http.rejection(response, await read_prefix(response))
+            raise self._http.rejection(response, await read_prefix(response, begun))
         await self._await_elsewhere(response, id)
 
     async def _await_elsewhere(self, response: HttpResponse, id: RequestId) -> None:

@@ -34,7 +34,9 @@ from mcproxy.http.client import (
 from mcproxy.pending_requests import PeerGone
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import CredentialSource, HttpConnections, LinkContext, LinkCredential
+from mcproxy.upstream.http.decoding import DecodedBody, codings
 from mcproxy.upstream.http.responses import AUTHENTICATION, UpstreamResponse, quotable
+from mcproxy.upstream.leniency import Looks, look
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 if TYPE_CHECKING:
@@ -204,12 +206,24 @@ class Requester:
         target = _redirect(response) if head.status in _REDIRECTS else None
         if target is None and not head.content_encoding:
             return response
-        response.close()
         if target is None:
-            sentence = f"it compresses its responses ({head.content_encoding[:20]!r}), though it was asked not to"
-            raise Rejected(sentence, head.status)
+            return self._decoded(url, answer)
+        response.close()
         self._check_redirect(response, target, redirects)
         return await self._sent(method, target, headers, varying, data, redirects - 1)
+
+    def _decoded(self, url: URL, answer: ClientResponse) -> UpstreamResponse:
+        """A response whose body is compressed, though the server was asked not to."""
+        coding = answer.head.content_encoding[:20]
+        listed = codings(answer.head.content_encoding)
+        if listed is None:
+            answer.close()
+            sentence = f"it compresses its responses ({coding!r}), though it was asked not to, and not by gzip"
+            raise Rejected(f"{sentence}: turn that off at the server or the proxy before it", answer.head.status)
+        if not listed:
+            return UpstreamResponse(url, answer)
+        self._context.oddities.note("content_encoding", f"compresses its responses ({coding}) unasked; accepted")
+        return UpstreamResponse(url, DecodedBody(answer, listed))
 
     def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
         """Raises Rejected for a redirect that may not be followed."""
@@ -275,7 +289,7 @@ class Requester:
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
         """The error for a response that is not MCP: its status and a short redacted quotation."""
-        is_page = response.content_type == "text/html"
+        is_page = response.content_type == "text/html" or look(body) is Looks.PAGE
         text = self._context.redact(quotable(body))
         text = " ".join((_TAG.sub(" ", text) if is_page else text).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
@@ -283,6 +297,8 @@ class Requester:
             sentence += f" (by the proxy {proxy}, or the server behind it)"
         if response.status in AUTHENTICATION:
             sentence += f": {self._remedy(response)}"
+        elif response.ok and is_page:
+            sentence = f"it answered with a web page ({response.content_type!r}), neither JSON nor an event stream"
         elif response.ok:
             sentence = f"it answered with {response.content_type!r}, neither JSON nor an event stream"
         elif is_page and response.status in ELSEWHERE:

@@ -6,17 +6,19 @@ Sends nothing, and speaks no MCP.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
 import msgspec
 from yarl import URL
 
-from mcproxy.http.client import ClientResponse, ConnectionBroken, ResponseTooLarge
+from mcproxy.http.client import ClientResponse, ConnectionBroken, ResponseHead, ResponseTooLarge
 from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.json.malformed import is_json
 from mcproxy.protocol.sse import Event, EventDecoder
+from mcproxy.upstream.leniency import Looks, look
 from mcproxy.upstream.link import Rejected
 
 JSON: Final = "application/json"
@@ -36,11 +38,33 @@ BYTES_PER_TURN: Final = 32 * 1024
 _UNSUPPORTED_VERSION: Final = re.compile(r"\bunsupported (?:mcp[- ])?protocol[- ]version\b", re.IGNORECASE)
 
 
+class Body(Protocol):
+    """The body of a response as it arrives (`http.client.ClientResponse`, or decoded: `decoding.DecodedBody`)."""
+
+    head: ResponseHead
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it has arrived."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body as it arrives. Raises ConnectionBroken."""
+
+    async def read(self, limit: int) -> bytes:
+        """The rest of it. Raises ResponseTooLarge over `limit` bytes, and ConnectionBroken."""
+
+    def release(self) -> None:
+        """Lets the connection serve again once the rest has arrived."""
+
+    def close(self) -> None:
+        """Gives up the connection, unless all has arrived."""
+
+
 class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
     """A response whose body has not been read. The caller releases it, or closes it."""
 
     url: URL
-    body: ClientResponse
+    body: Body
     """The body, chunk by chunk as it arrives; raises ConnectionBroken."""
 
     @property
@@ -98,20 +122,35 @@ def refuses_version(status: int, text: str) -> bool:
     return status == 400 and _UNSUPPORTED_VERSION.search(text) is not None
 
 
-async def read_body(response: UpstreamResponse, limit: int) -> bytes:
-    """The whole body. Raises Rejected over `limit` bytes, PeerGone if it breaks off."""
+async def read_body(response: UpstreamResponse, limit: int, begun: bytes = b"") -> bytes:
+    """The whole body, of which `begun` was read. Raises Rejected over `limit` bytes, PeerGone if it breaks off."""
     body = response.body
     try:
-        return body.rest(limit) if body.is_complete else await body.read(limit)
+        if type(body) is ClientResponse and body.is_complete:
+            return begun + body.rest(limit)
+        return begun + await body.read(limit)
     except ResponseTooLarge as error:
         raise Rejected(f"an answer is larger than {limit} bytes (max_message_bytes)") from error
     except ConnectionBroken as error:
         raise PeerGone(f"the answer broke off: {error}") from error
 
 
-async def read_prefix(response: UpstreamResponse) -> bytes:
-    """The beginning of an error's body: at most PREFIX_BYTES that arrive within PREFIX_TIMEOUT."""
-    body = b""
+async def first_bytes(response: UpstreamResponse) -> bytes:
+    """The beginning of a body, at least up to its first byte that says what it is; empty if there is none."""
+    begun = b""
+    try:
+        async for chunk in response.body:
+            begun += chunk
+            if look(begun) is not Looks.BLANK or len(begun) > PREFIX_BYTES:
+                break
+    except ConnectionBroken as error:
+        if not begun:
+            raise PeerGone(f"the answer broke off: {error}") from error
+    return begun
+
+
+async def read_prefix(response: UpstreamResponse, body: bytes = b"") -> bytes:
+    """The beginning of an error's body, of which `body` was read: what arrives within PREFIX_TIMEOUT, bounded."""
     with anyio.move_on_after(PREFIX_TIMEOUT):
         try:
             async for chunk in response.body:
@@ -132,10 +171,11 @@ class IncomingEvents:
 
     __slots__ = ("_body", "_decoder", "_events", "_rest")
 
-    def __init__(self, body: AsyncIterator[bytes], limit: int) -> None:
-        self._body = body
+    def __init__(self, body: AsyncIterable[bytes], limit: int, begun: bytes = b"") -> None:
+        """`begun` was read of the body already."""
+        self._body = aiter(body)
         self._decoder = EventDecoder(limit)
-        self._rest = b""
+        self._rest = begun
         """Bytes that arrived and are not decoded."""
         self._events: list[Event] = []
         """Events that are decoded and not taken."""
@@ -148,7 +188,14 @@ class IncomingEvents:
             if self._events or self._rest:
                 await anyio.lowlevel.checkpoint()
             if not self._events:
-                chunk = self._rest or await anext(self._body)
+                try:
+                    chunk = self._rest or await anext(self._body)
+                except (StopAsyncIteration, ConnectionBroken):
+                    # Some servers end the stream without the blank line that ends its last event.
+                    last = self._decoder.end()
+                    if last is None or not is_json(last.data):
+                        raise
+                    return [last]
                 self._rest = chunk[BYTES_PER_TURN:]
                 self._events = self._decoder.feed(chunk[:BYTES_PER_TURN])
             if self._events:

@@ -24,7 +24,6 @@ from mcproxy.protocol.headers import standard_headers, subject_headers
 from mcproxy.protocol.jsonrpc import (
     HEADER_MISMATCH,
     ErrorResponse,
-    InvalidMessage,
     Message,
     Notification,
     Params,
@@ -32,12 +31,11 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Response,
     encode_whole,
-    parse_message,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject, row_of
 from mcproxy.protocol.sse import EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.conversation import Conversation, conversing
+from mcproxy.upstream.conversation import Conversation, conversing, messages
 from mcproxy.upstream.http.requester import ExtraHeaders, Requester, connection_pool
 from mcproxy.upstream.http.responses import (
     AUTHENTICATION,
@@ -45,12 +43,14 @@ from mcproxy.upstream.http.responses import (
     JSON,
     TRANSIENT,
     IncomingEvents,
+    first_bytes,
     quotable,
     read_body,
     read_prefix,
     refuses_version,
 )
 from mcproxy.upstream.http.responses import UpstreamResponse as HttpResponse
+from mcproxy.upstream.leniency import Looks, is_message, look
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.stateless.dialect import StatelessDialect
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
@@ -92,17 +92,15 @@ class _Question:
         varying = subject_headers(row_of(QUESTION.method), QUESTION.params)
         return self._requester.request("POST", self._url, _HEADERS[QUESTION.method], encode_whole(QUESTION), varying)
 
-    async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
+    async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool], begun: bytes = b"") -> None:
         """Passes on each message of a response, until it ends or breaks off, or `receive` returns True.
 
-        Raises Rejected, also if it is no event stream.
+        Raises Rejected.
         """
-        if response.content_type != EVENTS:
-            raise await self.rejection(response)
         try:
-            async for batch in IncomingEvents(response.body, self.limit):
+            async for batch in IncomingEvents(response.body, self.limit, begun):
                 for event in batch:
-                    if event.data and event.event == "message" and receive(event.data):
+                    if event.data and is_message(event) and receive(event.data):
                         return
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
@@ -150,22 +148,22 @@ async def _first_answer(question: _Question, response: HttpResponse) -> Response
     answers: list[Response | ErrorResponse] = []
 
     def receive(data: bytes) -> bool:
-        message = _parsed(data)
-        if isinstance(message, Response | ErrorResponse):
-            answers.append(message)
+        found = messages(data, batches=False)
+        answers.extend(message for message in found if isinstance(message, Response | ErrorResponse))
         return bool(answers)
 
     if not response.ok:
         body = await question.read_refusal(response, receive)
         receive(body)
         return await _first_refusal(question, response, body, answers)
-    match response.content_type:
-        case "application/json":
-            receive(await read_body(response, question.limit))
-        case "text/event-stream":
-            await question.take_events(response, receive)
-        case _:
-            raise Older(str(await question.rejection(response)))
+    begun = await first_bytes(response)
+    looks = look(begun)
+    if looks is Looks.JSON:
+        receive(await read_body(response, question.limit, begun))
+    elif looks is Looks.EVENTS or response.content_type == EVENTS:
+        await question.take_events(response, receive, begun)
+    else:
+        raise Older(str(await question.rejection(response, await read_prefix(response, begun))))
     if not answers:
         raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
     return answers[0]
@@ -268,8 +266,8 @@ class _Rules:
     def failed(self, error: NotAccepted | PeerGone | Rejected) -> None:
         """A request that fails says nothing about others."""
 
-    async def take_other(self, response: HttpResponse, id: RequestId) -> None:
-        raise self._http.rejection(response, await read_prefix(response))
+    async def take_other(self, response: HttpResponse, id: RequestId, begun: bytes) -> None:
+        raise self._http.rejection(response, await read_prefix(response, begun))
 
     async def resume(self, id: RequestId, position: Position) -> None:
         # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
@@ -297,10 +295,3 @@ def _is_clients_fault(status: int) -> bool:
 
 def _lacks_headers(call: Call, outcome: Failed) -> bool:
     return outcome.error.code == HEADER_MISMATCH and call.row.subject is Subject.TOOL
-
-
-def _parsed(data: bytes) -> Message | None:
-    try:
-        return parse_message(data)
-    except InvalidMessage:
-        return None
