@@ -97,5 +97,5 @@ def is_message(event: Event) -> bool:
     """
     data = event.data.lstrip(_BLANK)
     if data[:1] != b"{" and not (data[:1] == b"[" and data[1:].lstrip(_BLANK)[:1] == b"{"):
-        return False
+        return b"\0" in data  # UTF-16: an answer that is refused, for which nobody is to wait
     return event.event == "message" or b'"jsonrpc"' in data
