@@ -66,10 +66,7 @@ class EventDecoder:
 
     def end(self) -> Event | None:
         """The event that the end of the stream cuts off, if it has data: its blank line is missing, or more."""
-        line, self._pending, self._pending_size = b"".join(self._pending), [], 0
-        if line:
-            self._take(line.removeprefix(b"\xef\xbb\xbf") if self._first else line)
-        return self._dispatched() if self._data else None
+        return next((event for event in self.feed(b"\n\n") if event.data), None)
 
     def _with_line_feeds(self, chunk: bytes) -> bytes:
         """`chunk` as if its lines ended with nothing else."""
