@@ -30,6 +30,7 @@ from mcproxy.upstream.oauth import registration
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import MAX_NARROWED, Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
+from mcproxy.upstream.oauth.leniency import Note, unnoted
 from mcproxy.upstream.oauth.login import INVALID_SCOPE, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister
@@ -87,9 +88,16 @@ async def login(
     if spec.oauth is not None and spec.oauth.per == "principal":
         print_err(f"{name}: {PER_PRINCIPAL}")
         return ExitCode.INPUT
+    printed: set[str] = set()
+
+    def print_deviation(kind: str, words: str) -> None:
+        if kind not in printed:
+            printed.add(kind)
+            print_err(f"{name}: the server {words}")
+
     try:
         async with _store(settings) as store:
-            flow = _flow(spec, store)
+            flow = _flow(spec, store, print_deviation)
             held = await store.load(GrantKey(name))
             earlier = (*(() if held is None else held.scopes), *scopes)
             found = await flow.discover(await flow.challenge(), earlier)
@@ -224,10 +232,10 @@ async def _store(settings: Settings) -> AsyncIterator[GrantStore]:
         yield store
 
 
-def _flow(spec: UpstreamSettings, store: GrantStore) -> OAuthFlow:
+def _flow(spec: UpstreamSettings, store: GrantStore, note: Note = unnoted) -> OAuthFlow:
     assert spec.url is not None, "the configuration allows `oauth` with a url alone"
     assert spec.oauth is not None, "`upstream_with_oauth` saw to it"
-    return OAuthFlow(spec.name, spec.url, spec.oauth, store, egress=spec.leaving)
+    return OAuthFlow(spec.name, spec.url, spec.oauth, store, egress=spec.leaving, note=note)
 
 
 @asynccontextmanager

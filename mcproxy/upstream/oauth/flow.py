@@ -250,15 +250,20 @@ class OAuthFlow:
         self, challenge: BearerChallenge | None, places: _Places
     ) -> metadata.ResourceMetadata | None:
         """The resource metadata; None if the server publishes none, as servers of 2025-03-26 do not."""
-        for url in metadata.resource_metadata_urls(self._url, challenge, self._note):
+        urls = metadata.resource_metadata_urls(self._url, challenge, self._note)
+        for url in urls:
             document = await self._document(url, places)
             if document is None:
                 continue
             try:
-                return metadata.read_resource_metadata(document, self._url, self._note)
+                read = metadata.read_resource_metadata(document, self._url, self._note)
             except InvalidMetadata as error:
                 places.unusable(url, error)
                 self._note("metadata_place", "has something else than metadata at a well-known URL; asked the next")
+                continue
+            if url != urls[0] and challenge is not None and challenge.resource_metadata is not None:
+                self._note("named_metadata", "names metadata that is not there; used that of its well-known URL")
+            return read
         if places.has_others:
             raise InvalidMetadata(f"no protected resource metadata of {self._url} was found: {places}")
         return None

@@ -437,6 +437,12 @@ async def logged_in_and_called(
         assert_says(said, error)
         return
     assert code is ExitCode.OK, said
+    if isinstance(
+        server, Answering | SlackLike | Redirecting | SlashNamed | FigmaLike | CognitoLike | Ancient | Challenging
+    ):
+        assert ": the server " in said, "the deviation is shown"
+    elif type(server) is Authorization:
+        assert ": the server " not in said
     store = grant_store(settings, Sealer(*secret_keys(settings)))
     upstream = Supervisor(spec, Proxy(), lambda event: None, Metrics(), grants=store)
     async with anyio.create_task_group() as tasks:
