@@ -47,10 +47,18 @@ class Server:
         return len(self._connections)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Begin to listen; returns the port. Raises OSError if that fails."""
+        """Begin to listen; returns the port. Raises OSError if that fails.
+
+        An IPv6 address may stand in brackets; `::` means every address of both families.
+        """
+        addresses = [host.strip("[]")]
+        if addresses == ["::"]:
+            # Two sockets, so that the addresses of IPv4 peers stay IPv4 addresses.
+            addresses.append("0.0.0.0")  # noqa: S104  # the operator's choice
+            port = port or _free_port()
         self._listening = await asyncio.get_running_loop().create_server(
             lambda: ServerConnection(self),
-            host,
+            addresses,
             port,
             ssl=tls,
             backlog=BACKLOG,
@@ -129,3 +137,10 @@ class Server:
         assert self._tasks is not None, "run() comes before listen()"
         # In an empty context: another client's call may have ended the stream, and these requests are no part of it.
         self._tasks.create_task(connection.serve(), context=Context())
+
+
+def _free_port() -> int:
+    """A port that is free on all IPv6 addresses at this moment."""
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as probe:
+        port: int = probe.getsockname()[1]
+        return port
