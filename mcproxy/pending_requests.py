@@ -192,6 +192,10 @@ class PendingRequests:
         pending = self._pending.get(id)
         return pending is None or pending.answer is not None
 
+    def in_flight(self) -> list[RequestId]:
+        """The requests that are not answered, oldest first."""
+        return [id for id, pending in self._pending.items() if pending.answer is None]
+
     @contextmanager
     def held(self, ids: Iterable[RequestId]) -> Iterator[None]:
         """Suspends the idle timeout of some requests: meanwhile their peer waits for us."""

@@ -38,7 +38,7 @@ LIMIT_EXCEEDED: Final = 429
 _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"  # as numbers, which is what bytes are searched for at once
 
 EMPTY_OBJECT: Final = Raw(b"{}")
-_NULL: Final = Raw(b"null")
+NULL: Final = Raw(b"null")
 
 MAX_MEMBERS: Final = 1024
 """Members of an object whose first level is read: `params`, `result`, `_meta` and their like."""
@@ -291,7 +291,7 @@ def is_object(data: Raw) -> bool:
 
 def is_null(data: Raw) -> bool:
     """Whether a JSON value is null, which some peers write for a member that they leave out."""
-    return data == _NULL
+    return data == NULL
 
 
 def nonnull(members: Params) -> Params:

@@ -246,6 +246,10 @@ class LinkContext:
     def note_stray_output(self, line: bytes) -> None:
         """Counts a line on a child's stdout that is no message, and keeps the first."""
         self.count_junk()
+        self.keep_stray_output(line)
+
+    def keep_stray_output(self, line: bytes) -> None:
+        """Keeps the first line that is no message, or not a whole one."""
         if not self.stray_output:
             self.stray_output = self.redact(line[:MAX_STRAY_OUTPUT].decode(errors="replace"))
 

@@ -31,16 +31,17 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Resemblance,
     Response,
-    parse_batch,
     parse_id,
     parse_message,
     parse_text,
 )
 from mcproxy.protocol.methods import CHANGED, RESOURCE_UPDATED, Subject
 from mcproxy.protocol.tasks import TASK, TASK_ID
+from mcproxy.upstream.answers import AnonymousErrors, complete_result, read_batch, read_message
 from mcproxy.upstream.attribution import CallsInFlight
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import BOM, NotAccepted, Rejected, task_group, unanswered, unless_gone
+from mcproxy.upstream.oddities import Oddities
 
 _TASK: Final = Subject.TASK
 
@@ -164,6 +165,7 @@ class Conversation:
         self.context: Final = context
         self.tasks: Final = tasks
         self.requests: Final = PendingRequests()
+        self._anonymous = AnonymousErrors()
         self.calls: Final = CallsInFlight()
         self.settled: Final = self.requests.settled
         self.send: Final = transport.send
@@ -271,6 +273,10 @@ class Conversation:
                 send_cancel=self._give_up,
                 id=id,
             )
+            if isinstance(answer, Response):
+                result = complete_result(row, call.params, answer.result, self.context.oddities)
+                if result is not answer.result:
+                    answer = Response(answer.id, result)
             return self._outcome(call, answer)
         except NotAccepted as error:
             self.drain(str(error))
@@ -343,13 +349,13 @@ class Conversation:
         if data[:1] == b"{" and not self._is_lost:  # Nearly always: it need not be a batch.
             try:
                 message: Message | InvalidMessage = parse_message(data)
-            except InvalidMessage as invalid:
-                message = _placed(invalid, data, cause)
+            except InvalidMessage:
+                message = _read_odd(data, cause, self.context.oddities)
             self.take(message, cause)
             return None
         if self._is_lost or not data or data.isspace():
             return None
-        found = messages(data, cause, batches=self.reads_batches)
+        found = messages(data, cause, batches=self.reads_batches, oddities=self.context.oddities)
         if len(found) > 1:
             return self.take_batch(found, cause)
         self.take(found[0], cause)
@@ -389,11 +395,25 @@ class Conversation:
             elif not self._answers_anywhere:
                 self.context.count_junk()
                 return
+        elif answer.id is None and isinstance(answer, ErrorResponse):
+            answer = self._attributed(answer)
         id = self.requests.settle(answer)
+        if self._anonymous.waiting:
+            self._settle_anonymous()
         call = self.calls.answered(id)
         # Here, not by whoever waits for the answer: progress of the task may come with it.
         if call is not None and (TASK in call.params or call.row.subject is _TASK):
             self._dialect.note_task(id, call, answer)
+
+    def _attributed(self, error: ErrorResponse) -> ErrorResponse:
+        """An error without an id, with that of the request that it belongs to, if that is certain."""
+        self.context.oddities.note("error_without_id", "answers with errors that name no request; accepted")
+        id = self._anonymous.take(error.error, self.requests.in_flight())
+        return error if id is None else replace(error, id=id)
+
+    def _settle_anonymous(self) -> None:
+        for id, error in self._anonymous.answered(self.requests.in_flight()):
+            self._on_answer(ErrorResponse(id, error), None)
 
     def _on_malformed(self, message: InvalidMessage, cause: RequestId | None) -> None:
         """Ends the request that a malformed message answers, or tells the server what is wrong with its own (R60)."""
@@ -407,17 +427,28 @@ class Conversation:
             self._dialect.asked_badly(message)
 
 
-def messages(data: bytes, cause: RequestId | None = None, *, batches: bool) -> Sequence[Message | InvalidMessage]:
+def messages(
+    data: bytes, cause: RequestId | None = None, *, batches: bool, oddities: Oddities | None = None
+) -> Sequence[Message | InvalidMessage]:
     """The messages in a body: one, or the members of a batch (2025-03-26).
 
     Broken JSON without a readable id counts as the answer to request `cause`, in whose response it came.
     """
-    data = data.removeprefix(BOM)
+    data, oddities = data.removeprefix(BOM), oddities or Oddities()
+    if data[:1] == b"{":
+        return (_read_odd(data, cause, oddities),)
     try:
-        batch = parse_batch(data) if batches and data[:1] != b"{" else None
-        return (parse_message(data),) if batch is None else batch
+        batch = read_batch(data, oddities, several=batches)
     except InvalidMessage as invalid:
         return (_placed(invalid, data, cause),)
+    return (_read_odd(data, cause, oddities),) if batch is None else batch
+
+
+def _read_odd(data: bytes, cause: RequestId | None, oddities: Oddities) -> Message | InvalidMessage:
+    try:
+        return read_message(data, oddities)
+    except InvalidMessage as invalid:
+        return _placed(invalid, data, cause)
 
 
 def _placed(invalid: InvalidMessage, data: bytes, cause: RequestId | None) -> InvalidMessage:

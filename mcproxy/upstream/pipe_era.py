@@ -13,14 +13,15 @@ from enum import Enum
 from typing import Final
 
 import anyio
+from msgspec.structs import replace
 
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Request, Response, parse_message
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Request, Response
 from mcproxy.protocol.methods import DISCOVER
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.conversation import conversing
+from mcproxy.upstream.conversation import conversing, messages
 from mcproxy.upstream.handshake.dialect import HandshakeDialect
 from mcproxy.upstream.link import (
     CutOff,
@@ -358,14 +359,15 @@ class PipeProbe:
 
 async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequests) -> None:
     def receive(data: bytes) -> None:
-        try:
-            message = parse_message(data)
-        except InvalidMessage as invalid:
-            context.count_junk()
-            if invalid.id is not None and invalid.may_be_answer:
-                requests.fail(invalid.id, Unreachable(f"{QUESTION.method}: the answer is malformed: {invalid.reason}"))
-            return
+        message = messages(data, batches=False, oddities=context.oddities)[0]
         match message:
+            case InvalidMessage():
+                context.count_junk()
+                if message.id is not None and message.may_be_answer:
+                    why = f"{QUESTION.method}: the answer is malformed: {message.reason}"
+                    requests.fail(message.id, Unreachable(why))
+            case ErrorResponse(id=None):
+                requests.settle(replace(message, id=QUESTION.id))
             case Response() | ErrorResponse():
                 requests.settle(message)
             case Request() if message.method == QUESTION.method:

@@ -1,9 +1,9 @@
-"""Check entries of lists against the schema of the client's era, and repair three spellings that clients would refuse.
+"""Check entries of lists against the schema of the client's era, and repair what clients would refuse.
 
 Clients that check what they read refuse a whole list for one entry of another shape. Members that the protocol does not
-know pass. Three things are repaired, since another spelling says the same: an optional member that is null goes; the
-schema of a tool's arguments, which are always an object, says so; for handshake clients, a property's schema that is
-`true` is `{}`, and one that is `false` is `{"not": {}}`.
+know pass. Another spelling may say the same: an optional member that is null goes; the schema of a tool's arguments,
+which are always an object, says so; for handshake clients, a property's schema that is `true` is `{}`, and one that is
+`false` is `{"not": {}}`; a tool without a schema, or with an empty one, has an open one; `OBJECT` is `object`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,17 @@ MAX_FLAW: Final = 160
 _NULL: Final = b"null"
 _AS_OBJECTS: Final = {b"true": raw({}), b"false": raw({"not": {}})}
 """JSON Schemas that are booleans, as objects (JSON Schema 2020-12, 4.3.2)."""
+_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_CAPITALS: Final = re.compile(rb'"type"\s*:\s*\[?\s*"[A-Z]')
+_VALUES: Final = frozenset({"default", "const", "enum", "examples", "example"})
+"""Keywords of JSON Schema whose values are no schemas."""
+_INPUT_SCHEMA: Final = "inputSchema"
+_SCHEMA_NAMES: Final = (_INPUT_SCHEMA, "input_schema", "parameters")
+"""The first is the protocol's; the others are those of APIs of models."""
+_OPEN: Final = frozenset({b"null", b"true", b"[]"})
+"""What stands in place of a schema that says nothing."""
+_NONE_REQUIRED: Final = frozenset({b"true", b"false", b"{}"})
+"""What stands in place of a list of required properties: draft 3 had it in each property."""
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -196,11 +207,16 @@ class EntryRule:
 
     def checked(self, entry: Raw) -> tuple[Raw, str | None]:
         """The entry as clients can read it, and a phrase with what they cannot read in it; None if there is nothing."""
+        if _CAPITALS.search(bytes(entry)) is not None and issubclass(self._of, AnyToolShape):
+            entry = _with_types_in_lower_case(entry)
         flaw = self._flaw(entry)
-        if flaw is not None:
-            repaired = _repaired(self._shape, entry)
-            if repaired != entry and self._flaw(repaired) is None:
-                return repaired, None
+        if flaw is None:
+            return entry, None
+        repaired = _repaired(self._shape, entry)
+        if issubclass(self._of, AnyToolShape) and self._flaw(repaired) is not None:
+            repaired = _with_readable_arguments(repaired)
+        if repaired != entry and self._flaw(repaired) is None:
+            return repaired, None
         return entry, flaw
 
     def _flaw(self, entry: Raw) -> str | None:
@@ -255,3 +271,61 @@ def _repaired(shape: Any, value: Raw) -> Raw:
             return raw(kept)
         case _:
             return value
+
+
+def _with_readable_arguments(entry: Raw) -> Raw:
+    """A tool with a schema of its arguments that clients can read, if it has only one reading.
+
+    https://github.com/mastra-ai/mastra/issues/21859, https://github.com/IvanMurzak/Unity-MCP/issues/440
+    """
+    try:
+        tool = parse_object(entry)
+    except InvalidMessage:
+        return entry
+    said = next((tool[name] for name in _SCHEMA_NAMES if name in tool), Raw(b"null"))
+    schema = Raw(b'{"type":"object"}') if bytes(said) in _OPEN else _readable_arguments(said)
+    return raw({**tool, _INPUT_SCHEMA: schema})
+
+
+def _readable_arguments(schema: Raw) -> Raw:
+    """A schema whose `properties` and `required` are empty as PHP writes it, or are those of a draft of long ago."""
+    try:
+        members = parse_object(schema)
+    except InvalidMessage:
+        return schema
+    if bytes(members.get("properties", b"")) == b"[]":
+        del members["properties"]
+    if bytes(members.get("required", b"")) in _NONE_REQUIRED:
+        del members["required"]
+    return raw(members)
+
+
+def _with_types_in_lower_case(entry: Raw) -> Raw:
+    """Types that are written as Google's APIs write them: `OBJECT`, `STRING`."""
+    try:
+        return raw(_lowered(msgspec.json.decode(entry)))
+    except (msgspec.MsgspecError, RecursionError):
+        return entry
+
+
+def _lowered(value: object) -> object:
+    match value:
+        case dict():
+            return {
+                key: _lowered_type(member) if key == "type" else member if key in _VALUES else _lowered(member)
+                for key, member in value.items()
+            }
+        case list():
+            return [_lowered(item) for item in value]
+        case _:
+            return value
+
+
+def _lowered_type(said: object) -> object:
+    match said:
+        case str():
+            return said.lower() if said.lower() in _TYPES else said
+        case list():
+            return [_lowered_type(item) for item in said]
+        case _:
+            return _lowered(said)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-_HALF_PAIR: Final = re.compile(
+HALF_PAIR: Final = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
@@ -54,7 +54,7 @@ def is_json(data: bytes | Raw) -> bool:
 
 def fault(data: bytes | Raw, error: Exception) -> str:
     """The reason why `data` was not read. RFC 8259, section 8.2: half a surrogate pair has no defined meaning."""
-    if _HALF_PAIR.search(bytes(data).replace(b"\\\\", b"")):
+    if HALF_PAIR.search(bytes(data).replace(b"\\\\", b"")):
         return "a string holds one half of a surrogate pair, which is no character: send both, or neither"
     return f"not valid JSON: {reason_of(error)}"
 

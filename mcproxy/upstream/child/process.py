@@ -23,6 +23,7 @@ from anyio.abc import ByteReceiveStream, Process
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.protocol.pieces import Pieces
 from mcproxy.upstream.child.command import environment, locate, start, starting
+from mcproxy.upstream.child.leniency import SpreadMessage, after_prompt, without_colours
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import BOM, Duplex, NotAccepted, Receive, task_group
@@ -36,9 +37,6 @@ LINES_PER_TURN: Final = 10
 """Lines that are read in a row before other tasks have a turn (R1): of each, hundreds of clients may be told."""
 QUOTED_STDERR_LINES: Final = 10
 """The last lines of stderr that the reason of an exit quotes."""
-
-
-_AFTER_BOM: Final = (BOM + b"{", BOM + b"[")
 
 
 class LineTooLong(Exception):
@@ -114,6 +112,7 @@ class _Child:
         self._context = context
         self._reading = anyio.CancelScope()
         self._end_reason = ""
+        self._spread = SpreadMessage(context.spec.max_message_bytes)
         self._stderr_ended = anyio.Event()
         self._stdout_ended = anyio.Event()
         self.heard = 0
@@ -191,13 +190,31 @@ class _Child:
 
         Banners and log lines are told from messages by their first character, as there may be many (R16).
         """
-        line = line.strip()
-        if line.startswith((b"{", b"[")):
-            return receive(line)
-        if line.startswith(_AFTER_BOM):
-            return receive(line.removeprefix(BOM))
-        if line:
-            self._context.note_stray_output(line)
+        bare = line.strip()
+        if bare[:1] == b"{" and bare[-1:] == b"}" and not self._spread.is_begun:
+            return receive(bare)
+        return self._take_odd(line, receive)
+
+    def _take_odd(self, line: bytes, receive: Receive) -> Awaitable[None] | None:
+        oddities = self._context.oddities
+        was_begun = self._spread.is_begun
+        message = self._spread.take(line, oddities)
+        if message is not None:
+            return receive(message)
+        if self._spread.is_begun:
+            if not was_begun:
+                self._context.keep_stray_output(line)
+            return None
+        bare = without_colours(line.removeprefix(BOM), oddities)
+        if bare.startswith((b"{", b"[")):
+            if bare[-1:] not in (b"}", b"]"):
+                self._context.keep_stray_output(bare)
+            return receive(bare)
+        answer = after_prompt(bare, oddities)
+        if answer is not None:
+            return receive(answer)
+        if bare:
+            self._context.note_stray_output(bare)
         return None
 
     async def _exit_reason(self) -> str:

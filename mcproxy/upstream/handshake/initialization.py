@@ -17,21 +17,25 @@ from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, 
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
+    NULL,
     ErrorResponse,
     InvalidMessage,
     Params,
     Request,
     RequestId,
     Response,
+    is_null,
     parse_object,
     parse_text,
     raw,
 )
 from mcproxy.protocol.tasks import without_tasks
+from mcproxy.upstream.answers import read_capabilities
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.identity import identified
 from mcproxy.upstream.leniency import has_parts, may_be_about_versions, next_version, speaks_of_versions
 from mcproxy.upstream.link import NotAccepted, Refused, Rejected
+from mcproxy.upstream.oddities import Oddities
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -63,7 +67,7 @@ class Initialization:
 
     async def identity(self) -> ServerIdentity:
         """What the server says that it is. Raises NotAccepted, PeerGone, RequestTimeout, Refused or Rejected."""
-        return _identity(await self._shake_hands())
+        return _identity(await self._shake_hands(), self._context.oddities)
 
     def is_echo(self, request: Request) -> bool:
         """Whether a request of the server is our own `initialize`, sent back by what repeats all that it reads."""
@@ -166,13 +170,13 @@ def _is_by_url_alone(elicitation: Raw) -> bool:
     return "url" in modes and "form" not in modes
 
 
-def _identity(answer: Response) -> ServerIdentity:
-    try:
-        capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
-    except InvalidMessage as invalid:
-        raise Refused(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
+def _identity(answer: Response, oddities: Oddities) -> ServerIdentity:
     version = parse_text(answer.result.get("protocolVersion", b""))
+    if version is None and is_null(answer.result.get("protocolVersion", NULL)):
+        oddities.note("protocol_version", f"names no protocol version; {LATEST_HANDSHAKE} is assumed")
+        version = LATEST_HANDSHAKE
     if version not in HANDSHAKE_VERSIONS:
         raise Refused(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
+    capabilities = read_capabilities(answer.result.get("capabilities"), oddities)
     instructions = parse_text(answer.result.get("instructions", b""))
     return identified(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)

@@ -122,7 +122,6 @@ def test_a_well_formed_entry_is_the_very_same(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        {"name": "t"},
         tool("t", inputSchema=7),
         tool("t", inputSchema={"type": None}),
         tool("t", inputSchema={"type": ["object"]}),
@@ -219,3 +218,30 @@ def test_what_is_told_of_a_flaw_is_short() -> None:
     flaw = ENTRIES[Kind.TOOLS].checked(raw(tool("t", icons=[{"src": "", "theme": "x" * 10_000}])))[1]
     assert flaw is not None
     assert len(flaw) <= MAX_FLAW
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"inputSchema": None},
+        {"inputSchema": True},
+        {"inputSchema": []},
+        {"input_schema": {"type": "object"}},
+        {"inputSchema": {"type": "object", "properties": [], "required": {}}},
+        {"inputSchema": {"type": "OBJECT"}},
+    ],
+)
+def test_a_schema_with_one_reading_is_that_of_any_object(said: dict[str, object]) -> None:
+    for rule in (ENTRIES[Kind.TOOLS], HANDSHAKE_TOOLS):
+        shown, flaw = rule.checked(raw({"name": "t", **said}))
+        assert flaw is None
+        assert json.loads(bytes(shown))["inputSchema"] == {"type": "object"}
+
+
+def test_types_in_capitals_are_read_and_values_stay() -> None:
+    schema = {"type": "OBJECT", "properties": {"type": {"type": ["STRING", "NULL"], "default": {"type": "STRING"}}}}
+    shown, flaw = ENTRIES[Kind.TOOLS].checked(raw({"name": "t", "inputSchema": schema}))
+    assert flaw is None
+    properties = {"type": {"type": ["string", "null"], "default": {"type": "STRING"}}}
+    assert json.loads(bytes(shown))["inputSchema"] == {"type": "object", "properties": properties}

@@ -105,7 +105,7 @@ def on_call(request: Message) -> None:
         case "big":
             answer(request, "x" * arguments["bytes"])
         case "malformed":
-            write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": [1]}))
+            write(json.dumps({"jsonrpc": "2.0", "id": request["id"]}))
         case "progress":
             for step in (1, 2):
                 say({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})

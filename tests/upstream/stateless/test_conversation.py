@@ -129,7 +129,7 @@ async def test_an_answer_that_is_nearly_json_fails_its_call_at_once_naming_why(k
     server = FakeStateless()
 
     async def broken(_: FakeStateless, __: web.Request, asked: Message) -> web.StreamResponse:
-        answer = UNREADABLE.get(kind, b'{"result":NaN}').replace(b"ID", str(asked["id"]).encode())
+        answer = UNREADABLE.get(kind, b'{"result":0x1}').replace(b"ID", str(asked["id"]).encode())
         return web.Response(body=answer, content_type="application/json")
 
     async def marked(_: FakeStateless, __: web.Request, asked: Message) -> web.StreamResponse:
@@ -609,7 +609,7 @@ async def test_r16_an_answer_over_the_limit_fails_the_call_alone() -> None:
 
 async def test_a_malformed_answer_fails_its_call() -> None:
     async def odd(_: FakeStateless, __: web.Request, message: Message) -> web.StreamResponse:
-        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": [1]})
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"]})
 
     async with linked(FakeStateless(tools={"odd": odd})) as it:
         assert "malformed" in failure(await it.upstream(tool("odd"))).error.message

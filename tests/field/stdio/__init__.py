@@ -1,0 +1,1 @@
+"""Servers over stdio that deviate from the specification, as public bug reports describe them."""
