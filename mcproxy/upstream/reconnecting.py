@@ -340,10 +340,13 @@ class ReconnectingLink:
                 self._go_idle()
                 return
 
+    def _stray_output(self) -> str:
+        stray = self.context.stray_output
+        return f'; its stdout begins with "{stray}", which is no JSON-RPC message' if stray else ""
+
     def _with_earlier_causes(self, error: str) -> str:
         """The reason of a failed attempt, with that of the loss before it: kept until the next success (R85)."""
-        if self.context.stray_output:
-            error += f'; its stdout begins with "{self.context.stray_output}", which is no JSON-RPC message'
+        error += self._stray_output()
         if self._loss is None or self._loss in error:
             return error
         return f"{error}; before that: {self._loss}"
@@ -353,7 +356,8 @@ class ReconnectingLink:
         if not self.context.awaited and self._loss is not None:
             return self._with_earlier_causes("it is not connected again yet")
         method = self.context.awaited
-        return "it is still connecting" + (f", and waits for the answer to {method}" if method else "")
+        waiting = "it is still connecting" + (f", and waits for the answer to {method}" if method else "")
+        return f"{waiting}{self._stray_output()}"
 
     def _settle_attempt(self, outcome: Link | str) -> None:
         attempt, self._attempt = self._attempt, _Attempt()

@@ -16,6 +16,7 @@ from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, META_SERVER_INFO, Er
 from mcproxy.protocol.jsonrpc import Response, first_level, parse_message, parse_object, raw, size_of
 from mcproxy.upstream.handshake import initialization
 from mcproxy.upstream.identity import identified
+from mcproxy.upstream.oddities import Oddities
 from mcproxy.upstream.stateless import probe
 from tests.fakes.upstream import FakeUpstream, decoded, house
 
@@ -60,7 +61,7 @@ def answered(era: Era, said: dict[str, Any]) -> bytes:
 def read(era: Era, data: bytes) -> ServerIdentity:
     answer = parse_message(data)
     assert isinstance(answer, Response)
-    return probe.identity(answer) if era is Era.STATELESS else initialization._identity(answer)
+    return probe.identity(answer) if era is Era.STATELESS else initialization._identity(answer, Oddities())
 
 
 @pytest.mark.parametrize("era", Era)

@@ -112,12 +112,16 @@ class _Child:
         self._context = context
         self._reading = anyio.CancelScope()
         self._end_reason = ""
+        self._has_ended = False
+        """Whether nothing more can be asked: it exited, or its stdout ended."""
         self._spread = SpreadMessage(context.spec.max_message_bytes)
         self._stderr_ended = anyio.Event()
         self._stdout_ended = anyio.Event()
         self.heard = 0
 
     async def send(self, message: Message) -> None:
+        if self._has_ended:  # A helper that it left behind may hold the other end of its stdin.
+            raise NotAccepted("the child has closed its output, or exited")
         try:
             await self._stdin.write(encode(message) + b"\n")
         except anyio.BrokenResourceError as error:
@@ -160,6 +164,7 @@ class _Child:
     async def wait_exit(self) -> None:
         """Ends reading soon after the child has exited: a grandchild may hold its stdout open."""
         await self._process.wait()
+        self._has_ended = True
         with anyio.move_on_after(EXIT_GRACE):
             await self._stdout_ended.wait()
         self._reading.cancel()
@@ -171,6 +176,7 @@ class _Child:
         except LineTooLong as error:
             return str(error)
         finally:
+            self._has_ended = True
             self._stdout_ended.set()
         return self._end_reason or await self._exit_reason()
 
