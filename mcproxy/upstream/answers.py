@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy.catalog.views.entry_shapes import AnnotationsShape, AnyObject, OptionalText
 from mcproxy.protocol.envelope import CONTENT, META, STRUCTURED
-from mcproxy.protocol.json.bounds import TooMany, parse_array
+from mcproxy.protocol.json.bounds import Bounded, TooMany, parse_array, parse_value
 from mcproxy.protocol.json.malformed import HALF_PAIR
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -239,7 +239,7 @@ def _code(said: Raw | None) -> int | None:
     if said is None:
         return None
     try:
-        value = msgspec.json.decode(said)
+        value = parse_value(said)
     except (msgspec.MsgspecError, RecursionError):
         return None
     if isinstance(value, str):
@@ -384,11 +384,11 @@ class _PromptMessage(msgspec.Struct):
 
 
 _ROLES: Final = frozenset({"user", "assistant"})
-_blocks = msgspec.json.Decoder(list[_AnyBlock])
-_block = msgspec.json.Decoder(_AnyBlock)
-_messages = msgspec.json.Decoder(list[_PromptMessage])
-_contents = msgspec.json.Decoder(list[_Contents])
-_one_contents = msgspec.json.Decoder(_Contents)
+_blocks = Bounded(list[_AnyBlock])
+_block: Bounded[_AnyBlock] = Bounded(_AnyBlock)  # type: ignore[arg-type]  # a union is no class
+_messages = Bounded(list[_PromptMessage])
+_contents = Bounded(list[_Contents])
+_one_contents = Bounded(_Contents)
 
 _IS_ERROR: Final = "isError"
 _BOOLEANS: Final = {b"true", b"false"}
@@ -419,6 +419,8 @@ def _is_plain(result: Params) -> bool:
         return False
     try:
         _blocks.decode(result[CONTENT])
+    except TooMany:
+        return True  # Too many to look at: it passes unchanged.
     except (msgspec.MsgspecError, RecursionError):
         return False
     if len(result) == 1:
@@ -531,10 +533,10 @@ def _readable_block(item: Raw) -> Raw | dict[str, object]:
     return dict(_text(bytes(item).decode(errors="replace") if told is None else told))
 
 
-_Annotated: Final = msgspec.json.Decoder(AnnotationsShape)
+_Annotated: Final = Bounded(AnnotationsShape)
 
 
-def _reads(decoder: msgspec.json.Decoder[Any], value: Raw) -> bool:
+def _reads(decoder: Bounded[Any], value: Raw) -> bool:
     try:
         decoder.decode(value)
     except (msgspec.MsgspecError, RecursionError):
@@ -584,7 +586,7 @@ def _all_messages(items: Sequence[Raw]) -> list[object]:
 def _checked_list(
     result: Params,
     member: str,
-    decoder: msgspec.json.Decoder[Any],
+    decoder: Bounded[Any],
     repair: Callable[[Sequence[Raw]], list[object]],
     oddities: Oddities,
 ) -> Params:

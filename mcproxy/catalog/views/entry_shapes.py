@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec import inspect as shapes
 
-from mcproxy.protocol.json.bounds import Bounded
+from mcproxy.protocol.json.bounds import Bounded, parse_value
 from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
 from mcproxy.protocol.methods import Kind
 
@@ -303,7 +303,7 @@ def _readable_arguments(schema: Raw) -> Raw:
 def _with_types_in_lower_case(entry: Raw) -> Raw:
     """Types that are written as Google's APIs write them: `OBJECT`, `STRING`."""
     try:
-        return raw(_lowered(msgspec.json.decode(entry)))
+        return raw(_lowered(parse_value(entry)))
     except (msgspec.MsgspecError, RecursionError):
         return entry
 

@@ -110,7 +110,7 @@ RESULTS: dict[str, Any] = {
     "UnknownBlocks": text('{"type": "json", "json": {"said": "echo: a"}}', "more"),
     "ErrorBlock": text("echo: a", isError=True),
     "TextIsAnObject": text('{"said": "echo: a"}'),
-    "TextIsANumber": text("42", '{"type": "text", "text": null}'),
+    "TextIsANumber": text("42", '{"type": "text", "text": null}', '{"type": "text"}'),
     "ImageWithoutType": text('{"type": "image", "data": "AAAA"}', "echo: a"),
     "IsErrorText": text("echo: a", isError=True),
     "HalfPair": text("echo: a \ufffd"),
