@@ -50,7 +50,7 @@ ELSEWHERE: Final = frozenset({404, 405, 501})
 """Statuses of a web server that has something else at a URL, or nothing."""
 _TAG: Final = re.compile(r"<(?:style|script)\b[^<>]*>[^<]*|<[^<>]*>", re.IGNORECASE)
 """A tag of HTML, with what no person reads behind it."""
-MAX_REDIRECTS: Final = 3
+MAX_REDIRECTS: Final = 5
 """How many redirects one request follows."""
 AUTHORIZATIONS: Final = 3
 """How often a request is sent at most: without a credential, with one, and with its successor."""
@@ -59,7 +59,8 @@ MAX_KEPT_HEADS: Final = 256
 MAX_KEPT_HEAD_BYTES: Final = 4096
 """Bytes of a head, with the names of its varying fields, above which it is not kept: servers choose some names."""
 _REDIRECTS: Final = range(300, 400)
-_SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
+_FOLLOWED_REDIRECTS: Final = frozenset({301, 302, 307, 308})
+"""The method and the body are kept: frameworks of the field redirect `/mcp` to `/mcp/` by any of these."""
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
     "Accept": "*/*",
@@ -227,14 +228,13 @@ class Requester:
 
     def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
         """Raises Rejected for a redirect that may not be followed."""
-        if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(response.url):
-            raise Rejected(
-                f"HTTP {response.status} redirects to {target.origin() if target.absolute else target}, "
-                "which is not followed; set `url` to the final address",
-                response.status,
-            )
+        shown = str(target.with_query(None).with_fragment(None).with_user(None))[:QUOTED_CHARS]
+        if response.status not in _FOLLOWED_REDIRECTS or origin(target) != origin(response.url):
+            sentence = f"HTTP {response.status} redirects to {shown}, which is not followed"
+            raise Rejected(self._context.redact(f"{sentence}; set `url` to the final address"), response.status)
         if not redirects:
-            raise Rejected(f"more than {MAX_REDIRECTS} redirects")
+            sentence = f"HTTP {response.status} redirects to {shown}, after {MAX_REDIRECTS} other redirects"
+            raise Rejected(self._context.redact(sentence), response.status)
 
     def _head(self, method: str, url: URL, headers: ExtraHeaders, varying: Mapping[str, str]) -> bytes:
         """The head as bytes: the part that a link's requests share, followed by the varying fields."""
@@ -273,13 +273,17 @@ class Requester:
             fields["authorization"] = ("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
         if self._cookies is not None:
             held = self._cookies.filter_cookies(url).values()
-            fields["cookie"] = ("Cookie", "; ".join(f"{cookie.key}={cookie.coded_value}" for cookie in held))
+            # As they came, quotes included: the filter takes those off, or puts others on.
+            came = {(cookie.key, cookie.value): cookie.coded_value for cookie in self._cookies}
+            pairs = [f"{cookie.key}={came.get((cookie.key, cookie.value), cookie.coded_value)}" for cookie in held]
+            fields["cookie"] = ("Cookie", "; ".join(pairs))
         return fields
 
     def _remember(self, url: URL, answer: ClientResponse) -> None:
         from aiohttp import CookieJar
 
-        self._cookies = self._cookies or CookieJar()
+        # For servers at an IP address too; each link has its own jar, and cookies go back as they came.
+        self._cookies = self._cookies or CookieJar(unsafe=True, quote_cookie=False)
         self._cookies.update_cookies_from_headers(answer.head.cookies, url)
         self._forget_heads()
 
