@@ -307,7 +307,7 @@ class StreamableHttp:
             await self._rules.judge(response, body, request)
 
     def _messages(self, body: bytes) -> Sequence[Message | InvalidMessage]:
-        return messages(body, batches=self._conversation.reads_batches)
+        return messages(body, batches=self._conversation.reads_batches, oddities=self._conversation.context.oddities)
 
     async def _read_refusal(self, response: UpstreamResponse, id: RequestId) -> bytes:
         """The body of an HTTP error: only its beginning if it cannot be an answer, none of an event stream."""
