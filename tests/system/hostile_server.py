@@ -15,7 +15,6 @@ ITEMS = {
     "texts": b'"a"',
     "filled objects": b'{"a":0}',
     "names": b'{"name":"a"}',
-    "tools": b'{"name":"%d","inputSchema":{"type":"object"}}',
 }
 LISTS = {
     "tools/list": ("tools", "zeros"),
@@ -26,8 +25,6 @@ LISTS = {
 
 
 def many(item: bytes, size: int) -> bytes:
-    if b"%d" in item:
-        return b"[" + b",".join(item % number for number in range(size // (len(item) + 6))) + b"]"
     return b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"
 
 
@@ -53,8 +50,6 @@ def answer(method: str, params: dict[str, object], size: int) -> bytes:
     if sys.argv[2:] == ["few"] and method == "tools/list":
         icons = b',"icons":%b' % many(b"{}", size)
         return b'"result":{"tools":[%b]}' % b",".join([*map(tool, CALLS), tool("icons", icons)])
-    if sys.argv[2:] == ["good"] and method == "tools/list":
-        return b'"result":{"tools":%b}' % many(ITEMS["tools"], size)
     return b'"result":{"%b":%b}' % (member.encode(), many(ITEMS[items], size))
 
 
