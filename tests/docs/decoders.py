@@ -79,11 +79,10 @@ SAID: Final = {
     "protocol/jsonrpc.py:_object": MEMBERS,
     "protocol/jsonrpc.py:_plain": MEMBERS,
     "upstream/headers_command.py:_from_json": "a command's output: `MAX_OUTPUT`, 16 KiB",
+    "upstream/oauth/leniency.py:json_object": ENDPOINT,
+    "upstream/oauth/leniency.py:token_members": ENDPOINT,
     "upstream/oauth/login.py:authorization_url": ENDPOINT,
-    "upstream/oauth/metadata.py:read_resource_metadata": ENDPOINT,
-    "upstream/oauth/metadata.py:read_server_metadata": ENDPOINT,
     "upstream/oauth/storage/store.py:_read": OURS,
-    "upstream/oauth/tokens.py:_decoded": ENDPOINT,
 }
 """Where the bound is not one of items or values, by file and function: whose it is, and what bounds it."""
 
