@@ -1,7 +1,7 @@
-"""The features, one line each, in order. A feature is one folder here; `mcproxy.gateway.feature` says what it may do.
+"""The list of features, one line each. A feature is one folder here; `mcproxy.gateway.feature` says what it may do.
 
-Stages of one place stand in the order of this list, and events reach features in it. What the settings do not ask for
-is not imported.
+Stages at the same place follow the order of this list, and so do events. A feature that the settings do not turn on is
+not imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEATURES: Final = (
 
 
 class _Installed(Listed, frozen=True):
-    """A feature of another package, by its entry point."""
+    """A feature from another package, found by its entry point."""
 
     def load(self) -> Callable[[Core], Feature]:
         found: Callable[[Core], Feature] = installed_feature(self.name).load()
@@ -34,5 +34,5 @@ class _Installed(Listed, frozen=True):
 
 
 def features_of(settings: Settings) -> Sequence[Listed]:
-    """All features, with those of other packages that `settings.features` names at the end."""
+    """All features; those from other packages, named in `settings.features`, come last."""
     return (*FEATURES, *(_Installed(name, "", lambda settings: True) for name in settings.features))

@@ -1,7 +1,7 @@
-"""The seam between the core and its features: what a feature may contribute, and what the core gives it.
+"""The interface between the core and its features: what a feature may contribute, and what the core gives it.
 
-A feature lives in one folder below `mcproxy.features` and stands on one line of the list there. The core knows this
-module and no feature.
+Each feature lives in one folder below `mcproxy.features` and has one line in the list there. The core imports this
+module, but never a feature.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from mcproxy.telemetry.metrics import Metrics
 
 
 class Place(IntEnum):
-    """Where a stage stands on a call's way, from the client to the server.
+    """The position of a stage on a call's way from the client to the server.
 
-    Two stages of one place stand in the order of the list of features.
+    Stages at the same place follow the order of the list of features.
     """
 
     CLIENT = 0
@@ -46,31 +46,31 @@ class Place(IntEnum):
     LINKS = 10
     """Makes sure that the caller's own links and view exist."""
     REWRITE = 20
-    """May replace the call by another, which all later stages see."""
+    """May replace the call with another, which all later stages see."""
     OBSERVE = 30
     """Traces, logs, metrics and audit."""
     ERRORS = 40
     """Turns exceptions into outcomes."""
     ADMIT = 50
-    """Refuses calls for which there is no room."""
+    """Refuses calls that exceed a limit or are ambiguous."""
     INPUT = 60
-    """Bridges requests for input between the eras; what is further in may ask the caller."""
+    """Bridges requests for input between the eras. Stages further in may ask the caller."""
     CHECK = 70
     """Refuses calls or changes their arguments."""
     APPROVE = 80
     """Waits for a person's decision about the call as it will be sent."""
     RESULT = 90
-    """Changes results that the stages further in have let pass."""
+    """Changes results after the stages further in have let them pass."""
     JUDGE = 100
-    """Inspects outcomes before anything else sees them."""
+    """Inspects outcomes before any other stage on the client's side sees them."""
     ROUTE = 110
     """Finds the upstream, and translates between the caller's names and the upstream's."""
     CACHE = 120
-    """On the server's side: answers in place of the upstream."""
+    """On the server's side: may answer in place of the upstream."""
     VERIFY = 130
-    """On the server's side: checks that the upstream is what was approved."""
+    """On the server's side: checks that the upstream still offers what was approved."""
     SEND = 140
-    """On the server's side: innermost, sees what is sent."""
+    """On the server's side: innermost, sees exactly what is sent."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -97,14 +97,14 @@ class PipelineRow(msgspec.Struct, frozen=True):
     """One line of the printed pipeline."""
 
     side: str
-    """`client`, or `server` for what stands behind routing."""
+    """`client`, or `server` for stages behind routing."""
     place: str
     feature: str
     about: str
 
 
 class Core(msgspec.Struct, frozen=True, eq=False):
-    """What the core gives to features. Each object but `settings` stays the same across reloads."""
+    """What the core gives to features. All but `settings` and `kept` stay the same objects across reloads."""
 
     settings: Settings
     catalogue: Catalogue
@@ -112,7 +112,7 @@ class Core(msgspec.Struct, frozen=True, eq=False):
     listeners: Listeners
     resolver: Resolver
     subject_of: SubjectResolver
-    """What a call is about, as far as its caller may use it."""
+    """Returns what a call is about, if its caller may use it."""
     task_ids: TaskIds
     sealer: Sealer
     metrics: Metrics
@@ -123,60 +123,60 @@ class Core(msgspec.Struct, frozen=True, eq=False):
     now: Clock
     """Monotonic seconds."""
     state: Path | None = None
-    """The folder for what features keep between runs; None if nothing is kept."""
+    """The folder for data that features keep between runs; None if nothing is kept."""
     kept: frozenset[str] = frozenset()
-    """Names of the upstreams whose links go on over the reload that makes the features."""
+    """Names of the upstreams whose links survive the reload that creates the features."""
 
 
 class Feature:
-    """A capability that the core can do without. Each method contributes nothing unless overridden.
+    """An optional capability. A method that is not overridden contributes nothing.
 
-    A reload makes a new object from the new settings. `adopt` moves into it what must survive. Calls that run end in
-    the stages of the old one.
+    A reload creates a new object from the new settings, and `adopt` moves into it what must survive. Calls that are
+    already running finish in the stages of the old object.
     """
 
     name: ClassVar[str]
     section: ClassVar[type[Section] | None] = None
-    """The shape of its settings at `features.NAME`, for a feature of another package."""
+    """The class of its settings at `features.NAME`, for a feature from another package."""
     hears: ClassVar[frozenset[type]] = frozenset()
-    """The types of upstream events, and of the changes that upstreams announce, for `on_event`."""
+    """The types of upstream events, and of changes that upstreams announce, that `on_event` receives."""
 
     def __init__(self, core: Core) -> None:
-        """Reads its settings from `core.settings`. Connects nowhere."""
+        """Reads its settings from `core.settings`. Opens no connections."""
 
     def adopt(self, previous: Self) -> None:
-        """Takes over what must survive a reload. Never blocks. Called before any other method."""
+        """Takes over what must survive a reload. Called before any other method. Must not block."""
 
     def stages(self) -> Iterable[Placed]:
-        """Its stages on the client's side of routing."""
+        """Returns its stages on the client's side of routing."""
         return ()
 
     def upstream_stages(self) -> Iterable[PlacedUpstream]:
-        """Its stages on the server's side of routing."""
+        """Returns its stages on the server's side of routing."""
         return ()
 
     def answers(self) -> Mapping[str, Handler]:
-        """The methods that it answers itself, by name."""
+        """Returns handlers for the protocol methods that it answers itself, by method name."""
         return {}
 
     def entries(self) -> Mapping[Subject, Handler]:
-        """Answers about entries that the gateway itself adds to lists, by what they are."""
+        """Returns handlers for calls about entries that the gateway itself adds to lists, by the kind of entry."""
         return {}
 
     def withholds(self, caller: Caller, upstream: str, tool: str, result: Raw) -> bool:
-        """Whether a task's result may reach the caller only through a call that passes all stages."""
+        """Returns whether a task's result may reach the caller only through a call that passes all stages."""
         return False
 
     def judges(self, upstream: str, tool: str) -> bool:
-        """Whether it must judge what a server writes about a call of a tool before the caller sees it."""
+        """Returns whether it must judge what a server sends about a call of the tool before the caller sees it."""
         return False
 
     def screen(self, event: UpstreamEvent) -> UpstreamEvent | None:
-        """What the core and all features hear of an event; None if nothing. Never blocks."""
+        """Returns the event that the core and all features receive instead, or None to drop it. Must not block."""
         return event
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Reacts to an upstream event of a type in `hears`, after the catalogue took it in. Never blocks."""
+        """Reacts to an upstream event of a type in `hears`, once the catalogue reflects it. Must not block."""
 
     def join(self, listener: Listener) -> None:
         """As `Audience.join`."""
@@ -185,24 +185,27 @@ class Feature:
         """As `Audience.leave`."""
 
     def resources(self) -> Iterable[Retirable]:
-        """What it holds open. The core closes what no feature holds any more after a reload, and all at the end."""
+        """Returns what it holds open.
+
+        After a reload the core closes what no feature holds any more; when the gateway stops, it closes everything.
+        """
         return ()
 
     async def run(self) -> None:
-        """Its long-running work, until cancelled: at the end, or when a reload replaced it."""
+        """Does its background work until cancelled: when the gateway stops, or when a reload replaces the feature."""
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A line of the list of features."""
+    """One line in the list of features."""
 
     name: str
     target: str
     """`MODULE:CLASS` below `mcproxy.features`, imported only if the feature is on."""
     when: Callable[[Settings], bool]
-    """Whether the settings ask for it."""
+    """Returns whether the settings turn it on."""
 
     def load(self) -> Callable[[Core], Feature]:
-        """What makes the feature. Raises ImportError if its package, or an extra that it needs, is missing."""
+        """Imports and returns its class. Raises ImportError if its package, or an extra that it needs, is missing."""
         module, _, attribute = self.target.partition(":")
         found: Callable[[Core], Feature] = getattr(import_module(f"mcproxy.features.{module}"), attribute)
         return found

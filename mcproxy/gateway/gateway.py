@@ -1,6 +1,7 @@
-"""The gateway put together: the pipeline that answers calls, and the list of components that live between calls.
+"""Assembles the gateway: the pipeline that answers calls, and the components that live between calls.
 
-Everything here is wiring. What happens to a call is in `pipeline` and `routing`; what a component is, in `component`.
+Everything here is wiring. `pipeline` and `routing` define what happens to a call; `component` defines what a component
+is.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ F = TypeVar("F", bound=Feature)
 
 
 class Gateway:
-    """`upstreams` are those that are enabled, by name. An `Audience` itself."""
+    """Answers calls, and is the `Audience` that clients join. `upstreams` holds the enabled upstreams by name."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Gateway:
         self._now = now
         self._features_of = features
         self._further = list(stages)
-        """Stages that the process around the gateway adds."""
+        """Stages added by the process that runs the gateway."""
         self._supervised = dict(upstreams)
         self._timeouts = timeouts = _timeouts_of(settings)
         """Timeouts by upstream; the same mapping object after each reload."""
@@ -118,7 +119,7 @@ class Gateway:
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
         self._listeners = listeners = Listeners(catalogue, metrics, sleep)
         self._upstreams: dict[str, Upstream] = dict(upstreams)
-        """The upstreams inside the stages of the server's side; the same mapping object after each reload."""
+        """The upstreams, wrapped in the server-side stages; the same mapping object after each reload."""
         self._cache = ReadCache(settings, metrics, annotated_in(catalogue), now)
         self._fetcher = ListFetcher(catalogue, self._upstreams, timeouts, listeners, settings, metrics, sleep, now)
         self._resolver = Resolver(catalogue, self._fetcher.reach, task_ids)
@@ -139,9 +140,9 @@ class Gateway:
         self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
         self.prepare: Final = self._log_levels.prepare
-        """Sends over a new link what must precede all calls over it."""
+        """Sends what must precede all calls over a new link."""
         self._own: dict[Subject, Handler] = {}
-        """Answers about entries that the gateway adds itself; the same mapping object after each reload."""
+        """Handlers for entries that the gateway itself adds to lists; the same mapping object after each reload."""
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, self._own)
         self._task_states = TaskStates(catalogue, task_ids, self._withholds, self._is_judged)
         self._task_places = TaskPlaces(catalogue, self._upstreams, timeouts, sleep, now)
@@ -169,9 +170,9 @@ class Gateway:
         )
         self._retirement = Retirement()
         self._runs: dict[str, anyio.CancelScope] = {}
-        """The scopes in which features run, by name."""
+        """The scope in which each feature runs, by the feature's name."""
         self._tasks: TaskGroup | None = None
-        """Set while `run` runs."""
+        """Only set while `run` is running."""
         self._core = Core(
             settings,
             catalogue,
@@ -191,17 +192,17 @@ class Gateway:
         self._features: dict[str, Feature] = {}
         self._provision(settings)
         self._components: Final[tuple[Component, ...]] = (
-            listeners,  # first: all others look up there who listens, and who has just left
-            self._cache,  # before a client can hear of a change, and read: what changed is forgotten by then
-            self._fetcher,  # keeps the catalogue, in which all that follow look up links, routes and who may hear what
-            self.subscriptions,  # the others' order among themselves makes no difference
+            listeners,  # first: all others look up in it who listens, and who has just left
+            self._cache,  # forgets what changed before a client can hear of the change and read again
+            self._fetcher,  # updates the catalogue, which all that follow consult for links, routes and permissions
+            self.subscriptions,  # from here on, the order makes no difference
             self.subscriptions.updates,
             self._log_levels,
             self._task_places,
             self._task_relay,
             self._task_subscriptions,
             self._bridge,
-            self._own_links,  # last: nothing is asked over a session's links any more when they end
+            self._own_links,  # last: when a session's links end, nothing else still sends over them
         )
         self._hearers: Final = {
             kind: tuple(component.on_event for component in self._components if kind in component.heeds)
@@ -213,11 +214,11 @@ class Gateway:
         self._handler = self._built(settings)
 
     def handler(self, call: Call) -> Awaitable[Outcome]:
-        """The whole way of a call, by the settings in force when the call begins."""
+        """Takes a call through the whole pipeline, under the settings in force when the call begins."""
         return self._handler(call)
 
     def _viewed(self, handler: Handler) -> Handler:
-        """Makes the caller's view in turns before the call looks names up in it: where much is listed it takes long."""
+        """Builds the caller's view before the call looks up names in it, in bounded steps: a large one takes long."""
         catalogue = self._catalogue
 
         @contained
@@ -233,7 +234,7 @@ class Gateway:
         return stage
 
     def _leased(self, handler: Handler) -> Handler:
-        """Holds the links that belong to the caller while its call lasts; makes them before its first one."""
+        """Opens the links that belong to the caller before its first call, and holds them while a call lasts."""
 
         @contained
         async def leasing(call: Call) -> Outcome:
@@ -248,9 +249,9 @@ class Gateway:
         return stage
 
     def reconfigure(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> None:
-        """Puts other settings and upstreams in force (R49): in one step, so that no call sees half of it.
+        """Puts new settings and upstreams into force (R49), in one step, so that no call sees half of the change.
 
-        Calls that run end where they are. An upstream that is the same object has kept its links.
+        Running calls finish in the old pipeline. An upstream that is the same object as before keeps its links.
         """
         kept = frozenset(name for name, upstream in upstreams.items() if self._supervised.get(name) is upstream)
         for name in self._supervised.keys() - kept:
@@ -267,13 +268,13 @@ class Gateway:
         for component in self._components:
             if changed & component.goes_by:
                 component.reconfigure(change)
-        # After the core, whose catalogue they consult; before upstreams are wrapped in their stages.
+        # Features come after the core, whose catalogue they consult, and before their stages wrap the upstreams.
         self._provision(settings, kept)
         self._wrap_upstreams()
         self._handler = self._built(settings)
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Takes in what happened upstream. Never blocks."""
+        """Passes an upstream event to features and components. Never blocks."""
         for feature in self._features.values():
             screened = feature.screen(event)
             if screened is None:
@@ -287,17 +288,17 @@ class Gateway:
                 feature.on_event(event)
 
     def take_note(self, change: UpstreamChanged) -> None:
-        """Takes in a change that another process heard of: what is cached or listed is fetched anew.
+        """Reacts to a change reported to another process: fetches again what is cached or listed.
 
-        Tells clients nothing: they hear of a subscription's changes by the upstream's reports over this process's own
-        links.
+        Does not notify clients: they learn of changes to a subscription from what the upstream reports over this
+        process's own links.
         """
         for component in (self._cache, self._fetcher):
             if type(change.change) in component.heeds:
                 component.on_event(change)
 
     def forget_reads(self, upstream: str | None = None) -> None:
-        """Drops what the cache holds of an upstream, or of all (None)."""
+        """Drops everything cached from one upstream, or from all of them (None)."""
         self._cache.forget(upstream)
 
     def tell_writes(self, tell: Callable[[str], None]) -> None:
@@ -306,13 +307,13 @@ class Gateway:
 
     @property
     def _hearing(self) -> Sequence[Component | Feature]:
-        """All that is told of listeners, in order."""
+        """Everything that is notified when listeners join or leave, in order."""
         *others, own_links = self._components
         return [*others, *self._features.values(), own_links]
 
     @property
     def audience(self) -> Audience:
-        """Where transports join their clients as listeners, and leave."""
+        """The object through which transports register their clients as listeners, and remove them."""
         return self
 
     def join(self, listener: Listener) -> None:
@@ -338,23 +339,23 @@ class Gateway:
                 self._tasks = None
 
     async def settled(self) -> None:
-        """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
+        """Returns when every upstream has finished its first attempt and the lists of connected upstreams are known."""
         await self._fetcher.settled()
 
     def listeners(self) -> list[Listener]:
-        """The listeners that are joined now."""
+        """The current listeners."""
         return list(self._listeners)
 
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
-        """The view of an endpoint over shared links without a policy, with the entries that were renamed or refused."""
+        """The view of an endpoint over shared links, without a policy, with entries that were renamed or refused."""
         return self._catalogue.whole_view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
-        """Whether there is an endpoint that `principal` may know of."""
+        """Whether the endpoint exists and `principal` may know of it."""
         return self._catalogue.exists(endpoint, principal)
 
     def explain(self, caller: Caller, kind: Kind, subject: str, arguments: Params) -> Explanation:
-        """Explains whether `caller` may use what it knows as `subject`."""
+        """Explains whether `caller` may use what it calls `subject`."""
         mask = masking(self._settings.secrets)
         return explain(self._catalogue, self._upstreams, caller, kind, subject, arguments, mask)
 
@@ -364,18 +365,18 @@ class Gateway:
         return () if route is None else route.shown.mirrored
 
     def passes(self, caller: Caller) -> bool:
-        """Whether messages of extensions that the gateway does not know pass between `caller` and an upstream."""
+        """Whether messages of unknown extensions pass between `caller` and an upstream."""
         return self._catalogue.passing(caller) is not None
 
     def feature(self, kind: type[F]) -> F:
-        """The feature of a class. Raises LookupError if the settings do not ask for it."""
+        """The feature of the given class. Raises LookupError if the settings do not turn it on."""
         for feature in self._features.values():
             if isinstance(feature, kind):
                 return feature
         raise LookupError(kind.name)
 
     def _wrap_upstreams(self) -> None:
-        """Puts the stages of the server's side around each upstream, in the mapping that everyone uses."""
+        """Wraps each upstream in the server-side stages, in the mapping that everyone uses."""
         stages = [placed.stage for _, placed in reversed(self._upstream_stages(self._settings))]
         self._upstreams.clear()
         for name, upstream in self._supervised.items():
@@ -386,7 +387,7 @@ class Gateway:
     def _lose_links_of(self, name: str, *, returns: bool) -> None:
         """Retires the links to an upstream that a reload replaced or removed.
 
-        If it `returns` with other settings, its shared link only counts as lost, so that its entries stay listed (R10).
+        If it `returns` with new settings, its shared link only counts as lost, so that its entries stay listed (R10).
         """
         for link in self._catalogue.known.links_of(name):
             stays = returns and link.owner is None
@@ -399,11 +400,11 @@ class Gateway:
         return any(feature.withholds(caller, upstream, tool, result) for feature in self._features.values())
 
     def _is_judged(self, task: Task) -> bool:
-        """Whether a hook must judge what a task's server writes before the caller sees it."""
+        """Whether a feature must judge what the server sends about a task before the caller sees it."""
         return any(feature.judges(task.link.upstream, task.tool) for feature in self._features.values())
 
     async def _read_own(self, call: Call) -> Outcome:
-        """The gateway's own resource: the full instructions of all servers that the caller sees."""
+        """Reads the gateway's own resource: the full instructions of all servers that the caller can see."""
         text = self._catalogue.view(call.caller).whole_instructions
         contents = {"uri": INSTRUCTIONS_URI, "mimeType": "text/markdown", "text": text}
         return Complete(first_level({"contents": [contents]}))
@@ -414,12 +415,12 @@ class Gateway:
         return [*client, ROUTING, *(_row("server", *stage) for stage in self._upstream_stages(self._settings))]
 
     def add_stage(self, placed: Placed) -> None:
-        """Adds a stage of the process around the gateway; call it before the first call."""
+        """Adds a stage for the process that runs the gateway. Use it before the first call."""
         self._further.append(placed)
         self._handler = self._built(self._settings)
 
     def _provision(self, settings: Settings, kept: frozenset[str] = frozenset()) -> None:
-        """Makes the features that `settings` ask for, which adopt what must survive, and retires those before them."""
+        """Creates the features that `settings` turn on, lets them adopt what must survive, and retires the old ones."""
         before, core = self._features, replace(self._core, settings=settings, kept=kept)
         held = [resource for feature in before.values() for resource in feature.resources()]
         self._features = {}
@@ -441,7 +442,7 @@ class Gateway:
             self._own.update(feature.entries())
 
     def _start(self, feature: Feature) -> None:
-        """Runs a feature in a scope of its own, if the gateway runs."""
+        """Starts a feature's background work in its own cancel scope, if the gateway is running."""
         if self._tasks is None or type(feature).run is Feature.run:
             return
         scope = self._runs[feature.name] = anyio.CancelScope()
@@ -456,40 +457,40 @@ class Gateway:
         return (resource for feature in self._features.values() for resource in feature.resources())
 
     def _stages(self, settings: Settings) -> list[tuple[str, Placed]]:
-        """The stages on the client's side, outermost first, each with the feature that it is of."""
+        """The stages on the client's side, outermost first, each with the name of its feature."""
         label, metrics = self._resolver.label, self._metrics
         audited = self._unrestricted_subject_of.judged
         accounting = accounted(metrics, label, self.audit, audited, self._sealer.digest)
         stages = [
             *(("process", placed) for placed in self._further),
-            ("core", Placed(Place.LINKS, "keeps the caller's own links while the call lasts", self._leased)),
-            ("core", Placed(Place.LINKS, "makes the caller's view in bounded steps", self._viewed)),
+            ("core", Placed(Place.LINKS, "holds the caller's own links while the call lasts", self._leased)),
+            ("core", Placed(Place.LINKS, "builds the caller's view in bounded steps", self._viewed)),
             *((name, placed) for name, feature in self._features.items() for placed in feature.stages()),
             ("core", Placed(Place.OBSERVE, "adds request and trace to the log lines of the call", attributed)),
-            ("core", Placed(Place.OBSERVE, "metrics and audit", accounting)),
+            ("core", Placed(Place.OBSERVE, "records metrics and the audit log", accounting)),
             ("core", Placed(Place.ERRORS, "turns refusals and crashes into outcomes", contained)),
             *(
                 [("core", Placed(Place.ADMIT, "refuses params that name a member twice", unambiguous))]
                 if judges_params(settings)
                 else []
             ),
-            ("core", Placed(Place.INPUT, "has upstreams' questions answered in either era", self._bridge.bridged)),
+            ("core", Placed(Place.INPUT, "passes upstreams' questions to clients of either era", self._bridge.bridged)),
         ]
         return sorted(stages, key=lambda stage: stage[1].place)
 
     def _upstream_stages(self, settings: Settings) -> list[tuple[str, PlacedUpstream]]:
-        """The stages on the server's side, outermost first, each with the feature that it is of."""
+        """The stages on the server's side, outermost first, each with the name of its feature."""
         stages = [
             (
                 "cache",
-                PlacedUpstream(Place.CACHE, "answers reads, or shares one", self._cache.around),
+                PlacedUpstream(Place.CACHE, "answers reads from the cache, or shares one request", self._cache.around),
             ),
             *((name, placed) for name, feature in self._features.items() for placed in feature.upstream_stages()),
         ]
         return sorted(stages, key=lambda stage: stage[1].place)
 
     def _built(self, settings: Settings) -> Handler:
-        """Routing inside all stages."""
+        """Builds the pipeline: all stages around the router."""
         self._metrics.calls.subjects.most = settings.proxy.limits.max_metric_subjects
         router = Router(self._catalogue, self._resolver, self._answers(settings), self._task_relay, self._exchange)
         return stack([placed.stage for _, placed in self._stages(settings)], router)
@@ -524,7 +525,7 @@ def _row(side: str, feature: str, placed: Placed | PlacedUpstream) -> PipelineRo
 
 
 def _changes(placed: Placed) -> bool:
-    """Whether a stage does anything: one that does not returns the handler that it is given."""
+    """Whether a stage does anything. One that does not returns the handler that it was given."""
     return placed.stage(_probe) is not _probe
 
 

@@ -1,1 +1,1 @@
-"""Calls that a person has to approve before they are sent: asked over the bridge, or decided by an operator."""
+"""Approvals: a person approves calls before they are sent. Either the caller is asked, or an operator decides."""

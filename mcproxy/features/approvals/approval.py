@@ -1,7 +1,7 @@
 """One approval of one call: its states as a table, what it is bound to, and the form that a caller is shown.
 
-Bound to the caller, the upstream, the tool, the arguments and the generation of the policy; used once, by the call that
-waits for it. Sends no question itself.
+An approval is bound to the caller, the upstream, the tool, the arguments and the generation of the policy. Only the
+call that waits for it can use it, and only once. This module sends no questions.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ REFUSALS: Final = dict(
 
 
 class ApprovalSubject(msgspec.Struct, frozen=True):
-    """The one call that an approval covers; it allows no other."""
+    """The only call that an approval covers."""
 
     principal: str
     upstream: str
@@ -130,7 +130,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
     entry: str
     """A digest of the tool's definition."""
     generation: int
-    """A count of the `access` settings that were in force so far; a reload that changes them raises it."""
+    """How many different `access` settings have been in force; a reload that changes them raises it."""
 
 
 class _Form(msgspec.Struct):
@@ -142,7 +142,7 @@ _forms = msgspec.json.Decoder(_Form)
 
 
 class Approval(msgspec.Struct, eq=False, dict=True):
-    """`name` is the tool as its caller knows it."""
+    """An approval and its state. `name` is the caller's name for the tool."""
 
     id: str
     subject: ApprovalSubject
@@ -157,7 +157,7 @@ class Approval(msgspec.Struct, eq=False, dict=True):
     expires: float
     """A Unix time in seconds."""
     holds: Callable[[], bool]
-    """Returns whether the call, if sent now, would still be the one that the person was asked about."""
+    """Returns whether the call, if sent now, would still be the one that the person was asked to approve."""
     state: ApprovalState = ApprovalState.WAITING
     last: ApprovalEvent | None = None
     """The event that led to the current state."""
@@ -166,7 +166,7 @@ class Approval(msgspec.Struct, eq=False, dict=True):
     """Set once the state is final."""
 
     def move(self, event: ApprovalEvent) -> bool:
-        """Applies an event. Returns False, and changes nothing, where the state allows no such event."""
+        """Applies an event. Returns False, and changes nothing, if the current state does not allow the event."""
         after = TRANSITIONS.get(self.state, {}).get(event)
         if after is None:
             return False
@@ -208,9 +208,9 @@ class Approval(msgspec.Struct, eq=False, dict=True):
 
     @property
     def question(self) -> InputRequest:
-        """The form by which a caller is asked (elicitation/create).
+        """The form that asks the caller (elicitation/create).
 
-        It shows the caller's own arguments alone: those that the settings add are not for the caller (requirement R44).
+        It shows only the caller's own arguments. The caller must not see those that the settings add (requirement R44).
         """
         message = (
             f"Approve this call? The tool {self.name} of the server {self.subject.upstream} would be called with: "
@@ -235,7 +235,7 @@ def event_of(answer: Raw) -> ApprovalEvent:
 
 
 def payload(approval: Approval, link: str | None) -> Params:
-    """The JSON for the operators' webhook; `link` is the URL at which a person may decide later."""
+    """The JSON for the operators' webhook. `link` is the URL at which a person can decide later."""
     subject = approval.subject
     told = {
         "type": "approval",

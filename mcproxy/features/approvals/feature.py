@@ -1,9 +1,10 @@
-"""Has a person approve calls, where the policy says so (`approve` of an allow rule): the caller, or an operator.
+"""Holds a call until a person approves it, if the policy says so (`approve` in an allow rule).
 
-A stage inside the bridge: the caller is asked through the call's own client, so that a call of a stateless client is
-parked like any that asks for input; likewise while an operator decides: on the status page, by the webhook's answer or
-by the link that it is given, never over the caller's connection. The call that waits is the one that is sent: nothing
-is made again from what a client says.
+The person is the caller or an operator. The caller is asked through the call's own client: the stage stands inside the
+bridge, so a stateless client's call is parked like any other call that asks for input. It is also parked while an
+operator decides. An operator decides on the status page, through the webhook's answer, or at the link that the webhook
+gets, but never over the caller's connection. The call that is sent is the very call that waited: nothing is rebuilt
+from what a client sends later.
 """
 
 from __future__ import annotations
@@ -65,30 +66,30 @@ log = structlog.get_logger()
 
 BY_LINK: Final = "the link of the webhook"
 BY_WEBHOOK: Final = "the webhook"
-"""The decider in the audit log where the webhook decided and not a principal."""
+"""The decider in the audit log if the webhook decided rather than a principal."""
 
 NOT_WAITING: Final = "this call waits no more: it was decided, its time is over, or its caller left"
 OWN_CALL: Final = "this call is your own: another operator has to decide"
 VOID: Final = "this call is void and will not run: what it is about changed, as by a reload; its caller may call again"
 """Tells an operator why the decision comes too late."""
 MAX_VOIDED: Final = 256
-"""Approvals that are remembered as void, so that an operator is told why the decision comes too late."""
+"""The most void approvals to remember, so that an operator learns why a decision came too late."""
 
 
 class Webhook(Retirable, Protocol):
-    """Tells an operator's service something, and returns its answer (`access.outgoing.webhooks`)."""
+    """Sends a message to an operator's service and returns the answer (`access.outgoing.webhooks`)."""
 
     async def __call__(self, payload: Params, id: str | None = None) -> Params | None:
         """Raises WebhookFailed."""
 
 
 def webhook_of(settings: ApprovalSettings) -> Webhook | None:
-    """The webhook of the settings; None where none is configured."""
+    """The configured webhook, or None."""
     return None if settings.webhook is None else SignedWebhook(settings.webhook)
 
 
 class _Pending:
-    """What survives a reload: calls that wait, calls that were approved, and what became void."""
+    """What survives a reload: waiting calls, approved calls, and void approvals."""
 
     def __init__(self, latest: CallApprovals, settings: ApprovalSettings, clock: Callable[[], float]) -> None:
         self.latest = latest
@@ -96,18 +97,18 @@ class _Pending:
         self.waiting: dict[str, Approval] = {}
         self.rounds = ApprovedRounds(settings, clock)
         self.generation = 0
-        """How many `access` settings were in force before these."""
+        """How many different `access` settings were in force before the current ones."""
         self.voided: deque[str] = deque(maxlen=MAX_VOIDED)
         """Ids of the most recent approvals that became void."""
 
     def void(self, approval: Approval) -> None:
-        """Ends an approval as outdated, and frees its place; the caller learns of it at once or with its next retry."""
+        """Ends an approval as outdated and frees its slot. The caller learns of it at once or at its next retry."""
         if approval.move(ApprovalEvent.OUTDATED):
             self.voided.append(approval.id)
 
 
 class CallApprovals(Feature):
-    """Holds calls that the policy has approved by a person. `webhook` makes that of the settings, if there is one."""
+    """Holds calls that a person must approve. `webhook` creates the webhook from the settings, if one is configured."""
 
     name = "approvals"
 
@@ -132,14 +133,14 @@ class CallApprovals(Feature):
         self._mask = masking(core.settings.secrets)
         self._pending = _Pending(self, self._settings, clock)
         self.links = ApprovalLinks(core.sealer)
-        """Links by which the webhook's people decide."""
+        """The links through which people behind the webhook decide."""
         self._count_waiting()
 
     def adopt(self, previous: CallApprovals) -> None:
-        """Keeps calls that wait, and voids those that the reload concerns.
+        """Keeps waiting calls, and voids those that the reload affects.
 
-        An approval under way becomes void if its call would now be decided otherwise or be another call, or if its
-        upstream was made anew: another server may answer under the same name.
+        A pending approval becomes void if the policy would now decide differently, if the call would no longer be the
+        same, or if its upstream was replaced: another server may now answer under the same name.
         """
         pending = self._pending = previous._pending
         pending.latest = self
@@ -158,16 +159,16 @@ class CallApprovals(Feature):
         self._metrics.approvals_waiting.set_function(self._pending.waiting.__len__)
 
     def stages(self) -> Iterable[Placed]:
-        return [Placed(Place.APPROVE, "waits until a person approved", self.approved)]
+        return [Placed(Place.APPROVE, "waits until a person has approved the call", self.approved)]
 
     def resources(self) -> Iterable[Retirable]:
         return self._webhooks()
 
     def approved(self, handler: Handler) -> Handler:
-        """Holds a call that needs approval until a person gave it, or refuses the call.
+        """Holds a call that needs approval until a person has approved it, or refuses the call.
 
-        The policy in force at this moment decides, not that of the call's arrival: an earlier stage may have held the
-        call for long.
+        The policy that applies is the one in force now, not the one at the call's arrival: an earlier stage may have
+        held the call for a long time.
         """
 
         def approving(call: Call) -> Awaitable[Outcome]:
@@ -180,7 +181,7 @@ class CallApprovals(Feature):
     async def _approve(self, handler: Handler, call: Call) -> Outcome:
         route = self._route(call)
         if route is None:
-            # Not listed yet: fetch the upstream's list, as the router would; that needs no approval.
+            # Not listed yet: fetch the upstream's list, as the router would. That needs no approval.
             await self._learn(call)
             route = self._route(call)
         if route is None or not route.may_need_approval:
@@ -205,13 +206,13 @@ class CallApprovals(Feature):
         return [] if self._webhook is None else [self._webhook]
 
     def waiting(self) -> list[Approval]:
-        """The approvals that an operator has to decide, oldest first."""
+        """The approvals that wait for an operator, oldest first."""
         return [approval for approval in self._pending.waiting.values() if approval.awaits_operator]
 
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> str | None:
-        """Takes a decision. Returns None if it counts, else a sentence that says why it does not.
+        """Records a decision. Returns None if it counts, else a sentence that says why it does not.
 
-        `operator` is None for a visitor who followed the link of the webhook.
+        `operator` is None for a visitor who followed the webhook's link.
         """
         if id in self._pending.voided:
             return VOID
@@ -250,7 +251,7 @@ class CallApprovals(Feature):
     def _new(
         self, subject: ApprovalSubject, approver: Approver, route: ExposedRoute, arguments: Params, call: Call
     ) -> Approval:
-        """Makes an approval. Raises McpError where too many wait already."""
+        """Creates an approval. Raises McpError if too many are already waiting."""
         limits = self._settings
         of_caller = sum(other.subject.principal == subject.principal for other in self._pending.waiting.values())
         if len(self._pending.waiting) >= limits.max_waiting or of_caller >= limits.max_waiting_per_principal:
@@ -280,7 +281,7 @@ class CallApprovals(Feature):
             if unlisted is not None:
                 approval.move(ApprovalEvent.OUTDATED)
         except BaseException:
-            # Cancelled: its caller is gone, or sent no retry of a parked call in time.
+            # Cancelled: the caller is gone, or did not retry its parked call in time.
             approval.move(ApprovalEvent.GIVEN_UP)
             raise
         finally:
@@ -313,15 +314,15 @@ class CallApprovals(Feature):
         with call.client.referred():
             await _decided(approval, deadline, *telling)
             if approval.state is ApprovalState.APPROVED:
-                # Nothing is sent for a client that left. One between two retries has as long as any parked call: the
-                # decision came in time, and is not lost.
+                # Nothing is sent for a client that left. A client between two retries has as long as for any parked
+                # call: the decision came in time and is not lost.
                 await _unless(approval.over, call.client.present)
 
     def _note_attempt(self, outcome: str) -> None:
         self._metrics.approval_webhook_attempts.labels(outcome).inc()
 
     async def _tell(self, webhook: Webhook, approval: Approval) -> None:
-        """Calls the webhook, whose answer may be the decision; else an operator decides on the status page."""
+        """Calls the webhook. If its answer is not a decision, an operator decides on the status page."""
         settings = self._settings.webhook
         attempts = 1 if settings is None else settings.attempts
         told, id = payload(approval, self.links.link(approval.id)), f"msg_{approval.id}"
@@ -335,7 +336,7 @@ class CallApprovals(Feature):
             self._decide(approval, BY_WEBHOOK, approve=decision == "allow")
 
     def _holds(self, subject: ApprovalSubject, call: Call) -> bool:
-        """Returns whether the call, sent now, would still be the one that was approved."""
+        """Returns whether the call, if sent now, would still be the one that was approved."""
         route = self._route(call)
         try:
             return route is not None and self._subject(route, call, _final(route, call)) == subject
@@ -343,9 +344,9 @@ class CallApprovals(Feature):
             return False  # the policy no longer lets the caller send these arguments
 
     async def _listed_anew(self, call: Call) -> Failed | None:
-        """Fetches the tool's list where its upstream may have changed the tool; returns the failure, if any.
+        """Fetches the tool's list again if the upstream may have changed the tool. Returns the failure, if any.
 
-        An idle server is started for it: the start that the call causes may bring another tool than a person was shown.
+        This starts an idle server: after the start, the tool may differ from the one that the person was shown.
         """
         route = self._route(call)
         if route is None:
@@ -358,7 +359,7 @@ class CallApprovals(Feature):
 async def _decided(approval: Approval, deadline: float, *asking: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Waits until anyone has decided, or until the deadline (in seconds of the event loop's clock).
 
-    A decision made after the deadline but before the deadline was noticed counts: its maker was told that it does.
+    A decision made after the deadline but before the deadline was noticed counts: the person was told so.
     """
     with anyio.CancelScope(deadline=deadline):
         async with anyio.create_task_group() as tasks:
@@ -397,7 +398,7 @@ def _check_askable(call: Call) -> None:
 def _given(call: Call) -> Params:
     """The arguments of a call in its caller's names.
 
-    Arguments that are no object count as none here: the router refuses them.
+    Arguments that are not an object count as no arguments here; the router refuses them.
     """
     try:
         return parse_object(call.params.get("arguments", b"{}"))
@@ -406,9 +407,9 @@ def _given(call: Call) -> Params:
 
 
 def _final(route: ExposedRoute, call: Call) -> Params:
-    """The arguments that the upstream gets, which the policy judges.
+    """The arguments that the upstream gets; the policy judges these.
 
-    Raises McpError where callers may not send them.
+    Raises McpError if callers may not send them.
     """
     final = route.subject.final
     return _given(call) if final is None else final(_given(call), call.caller.principal)

@@ -1,7 +1,7 @@
-"""Calls that were approved and whose upstream asked for input: each goes on once with it, and is not asked about again.
+"""Approved calls whose upstream asked for input: each may continue once, without a second approval.
 
-Bounded for each principal and in all, and in time; the oldest give way. A call that is not kept any more is asked about
-like any other.
+Bounded in number, for each principal and in total, and in time; the oldest are dropped first. A dropped call needs
+approval again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ApprovedRounds:
         self._kept = {id: kept for id, kept in self._kept.items() if kept.subject.upstream in upstreams}
 
     def keep(self, subject: ApprovalSubject) -> str:
-        """Keeps a call and returns the id by which it can continue.
+        """Keeps a call and returns the id with which it can continue.
 
-        The principal's oldest gives way where there is no room.
+        If there is no room, the principal's oldest call is dropped.
         """
         now, limits = self._clock(), self._settings
         self._kept = {id: kept for id, kept in self._kept.items() if kept.expires > now}
@@ -51,6 +51,6 @@ class ApprovedRounds:
         return id
 
     def take(self, id: str | None, subject: ApprovalSubject) -> bool:
-        """Returns whether `id` was given for this very call; an id is good for one use."""
+        """Returns whether `id` was issued for exactly this call. An id can be used only once."""
         kept = None if id is None else self._kept.pop(id, None)
         return kept is not None and kept.subject == subject and kept.expires > self._clock()

@@ -1,1 +1,1 @@
-"""Hooks (`access.hooks`): services that are asked about calls and outcomes."""
+"""Hooks (`access.hooks`): external services that judge calls and outcomes."""

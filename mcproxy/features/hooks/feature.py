@@ -1,10 +1,10 @@
-"""Hooks: services of the operator's that are asked about calls before they are sent, or about their results.
+"""Hooks: the operator's services that judge calls before they are sent, or judge their outcomes.
 
-Two stages of the pipeline, each absent where no hook has its phase; a call that no hook selects passes through. A call
-that a hook changed goes through policy, overrides and approval like any other. The result of a tool is judged by
-whichever call it comes back: that of the tool, or one about the task that this became; so are its errors, and the
-questions that it asks. Of other messages of its server little passes: `judged_messages`. Asks only about calls that the
-policy allows; keeps nothing of them.
+There are two stages in the pipeline, one per phase. A stage is absent if no hook uses its phase, and a call that no
+hook selects passes through. A call that a hook changed goes through policy, overrides and approval like any other.
+Hooks judge a tool's result, its errors and the questions that it asks, whether they come back from the call of the tool
+or from a call about the task that it became. Few other messages of such a server pass; see `judged_messages`. Hooks are
+asked only about calls that the policy allows, and nothing about the calls is kept.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ from mcproxy.settings.differences import enabled
 log = structlog.get_logger()
 
 MAX_REASON: Final = 500
-"""Characters of a service's reason that are passed on to the caller and the log."""
+"""The most characters of a service's reason that the caller and the log get."""
 REMEMBERED: Final = 1024
-"""Subjects whose hooks are remembered."""
+"""The most subjects whose hooks are remembered."""
 MAX_REMEMBERED: Final = 256
-"""Characters of a subject's name, above which its hooks are not remembered."""
+"""The most characters of a subject's name for which its hooks are remembered."""
 
 _ARGUMENTS: Final = "arguments"
 _TOOL_CALL: Final = "tools/call"
@@ -86,11 +86,11 @@ _REQUESTS: Final = "requests"
 _JUDGED_STATE: Final = frozenset({_RESULT, _ERROR, INPUT_REQUESTS})
 """The members of a task's state that hooks judge."""
 _OF_QUESTIONS: Final = frozenset({"resultType", INPUT_REQUESTS, REQUEST_STATE})
-"""The members of a result that asks for input, of which hooks judge the questions, and the client sees no state."""
+"""The members of a result that asks for input. Hooks judge the questions; the client does not see the state."""
 MAX_VERDICTS: Final = 32
-"""Verdicts on one call that are kept for the audit; a server may ask any number of questions."""
+"""The most verdicts on one call that the audit keeps; a server may ask any number of questions."""
 _MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "messages", "contents", "description"})
-"""The members of a result that a hook may replace; the others it only sees."""
+"""The members of a result that a hook may replace; it can only read the others."""
 
 
 class _Hook(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class _Hook(msgspec.Struct, frozen=True):
     def concerns(self, method: str, upstream: str, own: str) -> bool:
         """Whether the hook selects calls of the entry that its upstream calls `own`.
 
-        A URI is selected if one of its readings is; one whose readings cannot be told, always.
+        A URI is selected if any of its readings is. A URI whose readings cannot be determined is always selected.
         """
         settings, kind = self.settings, KINDS[method]
         if method not in settings.on or not any(fnmatchcase(upstream, glob) for glob in settings.upstreams):
@@ -116,7 +116,7 @@ class _Selected(NamedTuple):
     hooks: tuple[_Hook, ...]
     subject: CallSubject
     method: str
-    """The method that the hooks are told."""
+    """The method name that the hooks get."""
 
     @property
     def enforces(self) -> bool:
@@ -141,7 +141,7 @@ class _Selection:
         self._concerned = lru_cache(REMEMBERED)(self._find)
 
     def passes(self, call: Call) -> bool:
-        """Whether the call is known to concern no hook."""
+        """Whether it is already clear that no hook selects the call."""
         if call.row.name in KINDS:
             return self(call) is None and call.notes.subject is not None
         return call.row.subject is not Subject.TASK or self(call) is None
@@ -149,7 +149,7 @@ class _Selection:
     def __call__(self, call: Call) -> _Selected | None:
         """The hooks to ask about a call.
 
-        None if there is none as far as is known: an unlisted entry has no known own name yet.
+        None if no hook is known to select it: the upstream's name for an unlisted entry is not known yet.
         """
         method = call.row.name
         if call.row.subject is Subject.TASK:
@@ -179,7 +179,7 @@ def _tool_of(task: Task) -> CallSubject:
 
 
 class CallHooks(Feature):
-    """Asks hooks before a call and about its outcome; keeps back what a server sends beside what they judge."""
+    """Asks hooks before a call and about its outcome; withholds what a server sends that no hook judges."""
 
     name = "hooks"
 
@@ -195,7 +195,7 @@ class CallHooks(Feature):
         self._use({})
 
     def adopt(self, previous: CallHooks) -> None:
-        """A hook whose settings are equal keeps its connections."""
+        """Keeps the connections of hooks whose settings did not change."""
         self._use({hook.settings: hook for hook in previous._hooks})
 
     def _use(self, open_hooks: Mapping[HookSettings, _Hook]) -> None:
@@ -213,7 +213,7 @@ class CallHooks(Feature):
     def upstream_stages(self) -> Iterable[PlacedUpstream]:
         if not self._screened:
             return []
-        return [PlacedUpstream(Place.SEND, "keeps back messages that no hook judges", self._quiet)]
+        return [PlacedUpstream(Place.SEND, "withholds messages that no hook judges", self._quiet)]
 
     def _quiet(self, upstream: Upstream) -> Upstream:
         return JudgedUpstream(upstream) if upstream.name in self._screened else upstream
@@ -225,7 +225,7 @@ class CallHooks(Feature):
         return [hook.webhook for hook in self._hooks]
 
     def before(self, handler: Handler) -> Handler:
-        """Asks the hooks of the phase `before` about a call; they let it go on, change its arguments or refuse it."""
+        """Asks the hooks of the phase `before`, which let the call continue, change its arguments or refuse it."""
         select = _Selection(self._of("before"), self._subject_of)
 
         def asking_before(call: Call) -> Awaitable[Outcome]:
@@ -234,7 +234,7 @@ class CallHooks(Feature):
         return asking_before
 
     def after(self, handler: Handler) -> Handler:
-        """Asks the hooks of the phase `after` about a result; they let it pass, change or withhold it."""
+        """Asks the hooks of the phase `after` about a result; they let it pass, change it or withhold it."""
         select = self._after
 
         def asking_after(call: Call) -> Awaitable[Outcome]:
@@ -261,12 +261,12 @@ class CallHooks(Feature):
 
     async def _select(self, select: _Selection, call: Call) -> _Selected | None:
         if call.notes.subject is None and call.row.name in KINDS:
-            # Not listed yet: fetch the upstream's list, as the router would, to learn the entry's own name.
+            # Not listed yet: fetch the list, as the router would, to learn the upstream's name for the entry.
             await self._learn(call)
         return select(call)
 
     async def _ask_after(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
-        # Selected before the call: its result is judged even if a reload hides the tool from its caller while it runs.
+        # Selected before the call, so that the result is judged even if a reload hides the tool meanwhile.
         selected = await self._select(select, call)
         if selected is None:
             return await handler(call)
@@ -279,7 +279,7 @@ class CallHooks(Feature):
             return denied.failed
 
     async def _outcome(self, handler: Handler, call: Call, selected: _Selected) -> Outcome:
-        """The outcome of a call. Raises McpError, after the hooks let it pass if the call was sent."""
+        """Returns the outcome of a call. Raises McpError; if the call was sent, the hooks have let the error pass."""
         elsewhere = call.notes.upstream_seconds
         try:
             return await handler(call)
@@ -289,7 +289,7 @@ class CallHooks(Feature):
             raise
 
     async def _judged(self, call: Call, selected: _Selected, outcome: Outcome) -> Outcome:
-        """The outcome as the hooks let it pass. Raises McpError."""
+        """Returns the outcome after the hooks judged it. Raises McpError if they withhold it."""
         match outcome:
             case Complete() if _describes_task(call):
                 return await self._judged_state(call, selected, outcome)
@@ -329,11 +329,11 @@ class CallHooks(Feature):
         return outcome if state is outcome.result else replace(outcome, result=state, findings=None)
 
     async def _check_question(self, call: Call, selected: _Selected, request: InputRequest) -> None:
-        """Raises McpError for a question that may not be asked."""
+        """Raises McpError if hooks refuse the question."""
         await self._judge(call, selected, _REQUESTS, questions((request,)))
 
     async def _judge(self, call: Call, selected: _Selected, member: str, value: Raw) -> Raw:
-        """Asks all hooks about what the call's upstream sent, which they are told as `member`.
+        """Asks all hooks about what the call's upstream sent; their payload has it under the key `member`.
 
         Returns what the client gets instead. Raises McpError if it gets nothing.
         """
@@ -353,12 +353,12 @@ class CallHooks(Feature):
     async def _ask(self, hook: _Hook, call: Call, payload: Params, changeable: str) -> _Verdict:
         """The verdict that counts. `changeable` is the member that may be changed.
 
-        Raises McpError where the service failed and `fail` says to refuse calls then.
+        Raises McpError if the service failed and `fail` says to refuse calls in that case.
         """
         settings, reason, body = hook.settings, "", {}
         try:
             answer = await hook.webhook(payload)
-            # A service with nothing to say allows (202, 204); an object without a decision, {} too, decides nothing.
+            # An empty answer (202, 204) allows the call. An object without a decision, such as {}, decides nothing.
             if answer is None:
                 decision = "allow"
             else:
@@ -389,7 +389,7 @@ _ALLOW: Final = _Verdict("allow", "", {})
 
 
 class _Denied(McpError):
-    """What a hook denied."""
+    """A hook denied the call or its outcome."""
 
     def __init__(self, said: str) -> None:
         sentence = f"this call was denied by a check of the gateway{f': {said}' if said else ''}"
@@ -401,7 +401,7 @@ class _Denied(McpError):
 
 
 async def _check_unambiguous(result: Raw, selected: _Selected) -> None:
-    """Raises McpError for a result with a repeated member, of which a hook and the client may read different values."""
+    """Raises McpError for a result with a repeated member: a hook and the client may read different values."""
     if is_distinct(result) or (flaw := await in_turns(find_repeated(result))) is None:
         return
     sentence = f"upstream {selected.subject.upstream!r} sent a result that no hook can judge: it {flaw}"
@@ -409,7 +409,7 @@ async def _check_unambiguous(result: Raw, selected: _Selected) -> None:
 
 
 def _is_allowed(call: Call, subject: CallSubject) -> bool:
-    """Whether the policy allows a call: hooks are told of no other."""
+    """Whether the policy allows a call: hooks are asked only about such calls."""
     if subject.judge is None or subject.decision is not None:
         return True
     try:
@@ -421,7 +421,7 @@ def _is_allowed(call: Call, subject: CallSubject) -> bool:
 
 
 def _with_result(outcome: Complete, result: Raw) -> Complete:
-    """`outcome` with another result in place of its own."""
+    """A copy of `outcome` with another result."""
     members = parse_object(result)
     is_error = bytes(members.get("isError", b"")) == b"true"
     return replace(outcome, result=members, is_error=is_error, findings=None)
@@ -433,7 +433,7 @@ def _describes_task(call: Call) -> bool:
 
 
 def _changed(result: Raw, members: Params) -> Raw:
-    """The result with the members that the hook replaced."""
+    """The result, with the members from the hook in place of its own."""
     kept = {key: value for key, value in object_or_empty(result).items() if key not in _MEMBERS}
     return raw({**kept, **{key: value for key, value in members.items() if key in _MEMBERS}})
 

@@ -1,7 +1,7 @@
 """The counters of limits, bounded in number so that no eviction gives a caller a new allowance. Sans-I/O.
 
-Beyond the bound, the owner with the most counters loses its own: they are merged into one counter of the owner, which
-also counts its further tools. Decides no admission: that is for `limits`.
+Beyond the bound, the owner with the most counters loses them: they are merged into one counter for that owner,
+which also counts calls of further tools. Does not decide who is admitted: `limits` does.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import msgspec
 from mcproxy.features.limits.reservations import CounterKey, Measure, Reservation
 
 PROBES: Final = 64
-"""Counters that are looked at, at most, to find one to drop."""
+"""The most counters to examine when looking for one to drop."""
 
 
 class CounterPlace(msgspec.Struct, frozen=True):
-    """Where calls are counted."""
+    """Identifies the counter for a call."""
 
     key: CounterKey
     owner: str
-    """Who makes this counter: the principal, or the upstream if callers share it."""
+    """Who the counter belongs to: the principal, or the upstream if callers share it."""
     merged: CounterKey | None = None
     """The key of the owner's counter for all its tools of the upstream; None if this key is not for a single tool."""
 
@@ -77,7 +77,7 @@ class Counters:
         self._stored: OrderedDict[CounterKey, Count] = OrderedDict()
         """Least recently used first."""
         self._dropped: dict[CounterKey, Count] = {}
-        """Counters that were dropped while their calls still run."""
+        """Dropped counters whose calls are still running."""
         self._owned: dict[str, dict[CounterKey, None]] = {}
         """The keys of each owner's counters, oldest first."""
         self._by_size: dict[int, dict[str, None]] = {}
@@ -89,7 +89,7 @@ class Counters:
 
     @property
     def running(self) -> int:
-        """The number of counters that were dropped while their calls still run."""
+        """The number of dropped counters whose calls are still running."""
         return len(self._dropped)
 
     def __iter__(self) -> Iterator[Count]:
@@ -134,7 +134,8 @@ class Counters:
     def drop_one(self, day: float, *, remembered: bool) -> Count | None:
         """Drops a counter of the owner with the most, and returns it.
 
-        None if dropping any would let a caller begin its day anew. If they are `remembered` elsewhere, none would.
+        None if dropping any counter would give a caller a new daily allowance. It never does if counts are `remembered`
+        elsewhere.
         """
         count = self._of_largest(day) or self._least_used(day, remembered)
         if count is None:
@@ -160,7 +161,7 @@ class Counters:
                 if not count.is_spent(day):
                     return count
                 spent = spent or count
-            del owned[key]  # Others are looked at first, next time.
+            del owned[key]  # next time, others are examined first
             owned[key] = None
         return spent
 

@@ -1,4 +1,4 @@
-"""The feature `limits`: admits calls that have servers do something as far as `access.limits` have room."""
+"""The feature `limits`: refuses calls that exceed `access.limits`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcproxy.protocol.methods import Kind
 
 
 class CallLimits(Feature):
-    """Counts survive a reload. `calendar` gives a Unix time in seconds."""
+    """Admits calls within the limits. Counts survive a reload. `calendar` returns a Unix time in seconds."""
 
     name = "limits"
 
@@ -30,7 +30,7 @@ class CallLimits(Feature):
         self._calendar = calendar
 
     def adopt(self, previous: CallLimits) -> None:
-        """Keeps the counts; limits that are the same go on with theirs."""
+        """Takes over the counters. A limit that is still configured keeps its counts."""
         self._limits = previous._limits
         self._limits.reconfigure(self._rates)
 
@@ -41,14 +41,14 @@ class CallLimits(Feature):
     def stages(self) -> Iterable[Placed]:
         if not self._limits:
             return []
-        return [Placed(Place.ADMIT, "admits the call as far as access.limits have room", self.limited)]
+        return [Placed(Place.ADMIT, "refuses calls that exceed access.limits", self.limited)]
 
     def limited(self, handler: Handler) -> Handler:
-        """Refuses other calls with LIMIT_EXCEEDED.
+        """Refuses calls over the limit with LIMIT_EXCEEDED.
 
-        A parked call counts until it is over, and one that became a task until the task is; a retry that resumes it is
-        not another call. Over HTTP too the refusal is a JSON-RPC error and not a status 429: some official SDKs turn a
-        429 into a transport error and lose both `data` and `Retry-After`.
+        A parked call counts until it is over, and a call that became a task counts until the task ends. A retry that
+        resumes a parked call is not a new call. Even over HTTP the refusal is a JSON-RPC error rather than status 429:
+        some official SDKs turn a 429 into a transport error and lose both `data` and `Retry-After`.
         """
 
         async def limiting(call: Call) -> Outcome:
@@ -66,7 +66,7 @@ class CallLimits(Feature):
         return limiting
 
     async def _admit(self, call: Call) -> Admission:
-        """Raises McpError if there is no room."""
+        """Admits a call. Raises McpError if a limit is exhausted."""
         limits, now, utc = self._limits, time.monotonic, self._calendar
         subject = call.notes.subject or self._subject_of(call)
         tool = subject.own if subject.upstream and subject.kind is Kind.TOOLS else None
@@ -81,7 +81,7 @@ class CallLimits(Feature):
             raise _too_much(exceeded) from exceeded
 
     def _free(self, grant: Admission, call: Call) -> None:
-        """Ends what was admitted; if the call became a task, once that ends."""
+        """Releases what was admitted; if the call became a task, only when the task ends."""
         keep = call.notes.keep_place
         if keep is None or not grant.running:
             self._limits.release(grant)

@@ -1,6 +1,6 @@
-"""Rules of rate limits: which calls a limit is about, which counter counts them, and what a caller is allowed.
+"""Rules of rate limits: which calls a limit covers, which counter counts them, and what a caller is allowed.
 
-Counts nothing: that is for `limits`.
+Does not count: `limits` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LimitRule(msgspec.Struct, frozen=True):
     def concerns(self, upstream: str, tool: str | None, *, listed: bool = True) -> bool:
         """Whether the limit applies to a call: `upstream` is empty for a call to none, `tool` None for no tool.
 
-        It applies to a tool that is not `listed` whatever its globs say: the upstream may have another name for it.
+        It applies to any tool that is not `listed`, even if no glob matches: the upstream may name the tool otherwise.
         """
         per = self.limit.per
         if not self.upstreams.match(upstream) or ("upstream" in per and not upstream):
@@ -54,7 +54,7 @@ class LimitRule(msgspec.Struct, frozen=True):
         return (self.name, *(values[part] for part in self.limit.per))
 
     def allowance(self, roles: Collection[str]) -> Allowance:
-        """The allowance of a caller with these roles: the most generous of them, else that for everyone."""
+        """The allowance of a caller with these roles: the most generous among the roles, else the general one."""
         held = [allowance for role, allowance in self.limit.roles.items() if role in roles]
         return _most(held) if held else self.limit
 
@@ -65,7 +65,7 @@ def rule_of(name: str, limit: RateLimit) -> LimitRule:
 
 
 def burst_of(allowed: Allowance) -> int:
-    """The most calls at a time: the configured burst, else the calls of a second. For an allowance with a rate."""
+    """The most calls in a burst, for an allowance with a rate: the configured burst, else one second's worth."""
     assert allowed.rate is not None
     return allowed.burst or max(1, int(allowed.rate))
 

@@ -1,10 +1,11 @@
 """Rate limits: calls per time, calls at once and calls a day, for each caller, upstream or tool. Sans-I/O.
 
-A call is admitted by all limits that apply to it, or counts towards none. The cost does not depend on the number of
-callers, and what is kept of them is bounded. Does not wait: excess calls are refused at once.
+A call counts only if all limits that apply to it admit it; otherwise it counts towards none. The cost of a call does
+not depend on the number of callers, and what is kept about them is bounded. Excess calls are refused at once and never
+wait.
 
-With a ledger, several processes share the counts. Each also counts by itself; while the ledger is down, it goes by its
-own counts and its part of each limit.
+With a ledger, several processes share the counts. Each process also counts by itself. While the ledger is down, each
+process uses its own counts and its share of each limit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
 
 DAY: Final = 86400
 ANY_MOMENT: Final = 1.0
-"""Seconds to wait that a refusal suggests if too many calls run at once."""
+"""The wait in seconds that a refusal suggests if too many calls are running at once."""
 
 SWEEP: Final = 1.0
 """Seconds between two sweeps of idle counters."""
@@ -37,7 +38,7 @@ MAX_WAITS: Final = 8
 class Exceeded(Exception):
     """A limit is exhausted. `retry_after` is in seconds.
 
-    `lacking` is what this process has not reserved yet, and may try to; None where that is known to be in vain.
+    `lacking` is what this process has not reserved yet but may try to reserve; None if trying is known to be useless.
     """
 
     def __init__(self, limit: str, sentence: str, retry_after: float, lacking: Reservation | None = None) -> None:
@@ -66,7 +67,7 @@ class _AppliedLimit(msgspec.Struct):
 
     @property
     def measures(self) -> Iterator[tuple[Measure, int]]:
-        """The measures that it limits, each with its limit."""
+        """The quantities that it limits, each with its limit."""
         if self.at_once is not None:
             yield Measure.AT_ONCE, self.at_once
         if self.daily is not None:
@@ -75,7 +76,7 @@ class _AppliedLimit(msgspec.Struct):
             yield Measure.RATE, self.burst
 
     def part(self, members: int) -> _AppliedLimit:
-        """The part of the limit for one of so many processes."""
+        """The share of the limit for one of `members` processes."""
         return msgspec.structs.replace(
             self,
             at_once=None if self.at_once is None else max(1, self.at_once // members),
@@ -116,7 +117,7 @@ class Limits:
         self.reconfigure(rates)
 
     def reconfigure(self, rates: RateLimits) -> None:
-        """Puts other limits in force. A limit of the same name keeps its counters."""
+        """Puts new limits into force. A limit with the same name keeps its counters."""
         self._counters.most = rates.max_keys
         self._rules = [rule_of(name, limit) for name, limit in rates.rules.items()]
         self._applied: OrderedDict[_CallKey, _AppliedLimits] = OrderedDict()
@@ -128,12 +129,12 @@ class Limits:
         return bool(self._rules)
 
     def share(self, ledger: Ledger) -> None:
-        """Shares all counts with other processes; call it once, before the first call."""
+        """Shares all counts with other processes. Use it once, before the first call."""
         self._ledger = ledger
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes share the counts: then calls are admitted by `admit_shared`."""
+        """Whether several processes share the counts; if so, use `admit_shared`."""
         return self._ledger is not None
 
     async def admit_shared(
@@ -147,7 +148,7 @@ class Limits:
         listed: bool = True,
         resumes: bool = False,
     ) -> Admission:
-        """As `admit`; waits for the ledger if a limit is `exact`, or if the reservation is used up."""
+        """Like `admit`, but waits for the ledger if a limit is `exact` or the reservation is used up."""
         assert self._ledger is not None
         for _ in range(MAX_WAITS):
             try:
@@ -174,11 +175,11 @@ class Limits:
         listed: bool = True,
         resumes: bool = False,
     ) -> Admission:
-        """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted.
+        """Counts a call until its grant is released. Raises Exceeded, and counts nothing, if a limit is exhausted.
 
-        With `resumes` it goes on with a call that runs already, and counts as another request, but not as another call.
-        `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
-        Tools that are not `listed` count together for each upstream.
+        With `resumes`, it continues a running call: it counts as another request, but not as another concurrent call.
+        `upstream` is empty for a call to no particular upstream; `tool` is the upstream's own name for the tool.
+        Tools that are not `listed` share one count for each upstream.
         """
         day, ledger = utc // DAY, self._ledger
         if listed:
@@ -208,7 +209,7 @@ class Limits:
         return _NOTHING if resumes else found.grant
 
     def release(self, grant: Admission) -> None:
-        """Ends what `admit` admitted. Called once for each."""
+        """Releases what `admit` admitted. Call it once for each grant."""
         for applied in grant.running:
             count = applied.count
             count.running -= 1
@@ -230,7 +231,7 @@ class Limits:
                 if not applied.count.stored:
                     if len(self._counters) >= self._counters.most:
                         self._make_room(applied.limit, 1, now, utc)
-                    self._counters.use(applied.count)  # the caller's next call will find the same reservation
+                    self._counters.use(applied.count)  # so that the caller's next call finds this reservation
                 raise _exhausted(applied, reservation, limit, now, utc)
 
     def _take_shared(self, ledger: Ledger, applied: _AppliedLimit, now: float, day: float, resumes: bool) -> None:
@@ -249,7 +250,7 @@ class Limits:
                 ledger.ask(reservation)
 
     def _reservations(self, applied: _AppliedLimit, day: float, resumes: bool) -> list[tuple[Reservation, int]]:
-        """This process's reservations of the counts that a call takes from, each with the caller's limit."""
+        """This process's reservations for the counts that a call draws on, each with the caller's limit."""
         reserved = applied.count.reserved
         if reserved is None:
             reserved = applied.count.reserved = {}
@@ -298,7 +299,7 @@ class Limits:
         return _AppliedLimits(limits, Admission(tuple(applied for applied in limits if applied.at_once is not None)))
 
     def _make_room(self, limit: str, new: int, now: float, utc: float) -> None:
-        """Drops counters until so many new ones fit. Raises Exceeded if that would undo what was counted."""
+        """Drops counters until `new` more fit. Raises Exceeded if that would lose what was counted."""
         self._sweep(now, utc // DAY)
         remembered = self._ledger is not None and not self._ledger.is_away
         while len(self._counters) and len(self._counters) + new > self._counters.most:
@@ -336,7 +337,7 @@ def _check(applied: _AppliedLimit, now: float, utc: float, day: float, resumes: 
         raise _exceeded(applied, Measure.AT_ONCE, ANY_MOMENT)
     if daily is not None and count.today >= daily and count.day == day:
         raise _exceeded(applied, Measure.DAILY, DAY - utc % DAY)
-    # How long until the bucket holds a call.
+    # The time until the bucket has room for a call.
     if rate is not None and (wait := count.full_at - now - (burst - 1) / rate) > 0:
         raise _exceeded(applied, Measure.RATE, wait)
 
@@ -355,7 +356,7 @@ def _exceeded(applied: _AppliedLimit, measure: Measure, wait: float) -> Exceeded
 
 
 def _exhausted(applied: _AppliedLimit, reservation: Reservation, limit: int, now: float, utc: float) -> Exceeded:
-    """The refusal if this process has no reservation left."""
+    """The refusal for a process that has no reservation left."""
     match reservation.measure:
         case Measure.DAILY:
             wait = DAY - utc % DAY

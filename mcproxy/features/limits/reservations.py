@@ -1,8 +1,8 @@
 """One replica's part of a limit that replicas share: how much it has reserved, used, and still needs. Sans-I/O.
 
-Several processes that share a limit each reserve some of it in advance, so that no call waits for the others. A process
-that waits for an answer may use one chunk more than it reserved; so all of them together can exceed a limit by at most
-one chunk each.
+Processes that share a limit each reserve some of it in advance, so that no call waits for another process. A process
+that is waiting for an answer may use one chunk more than it has reserved, so together the processes can exceed a limit
+by at most one chunk each.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, Protocol
 import msgspec
 
 RETRY: Final = 1.0
-"""Seconds at least between two requests for a count with nothing left."""
+"""The fewest seconds between two requests for a count that has nothing left."""
 
 CHUNKS: Final = 100
 """The number of chunks that a limit is divided into."""
 
 CounterKey = tuple[str, ...]
-"""A limit's name, and the values that its counter is kept for."""
+"""A limit's name, and the values that identify the counter."""
 
 
 class Measure(Enum):
@@ -32,10 +32,10 @@ class Measure(Enum):
 
 
 class Reservation(msgspec.Struct, eq=False):
-    """The part of this process in one count.
+    """This process's share of one count.
 
-    `used` and `granted` count from the beginning, so that a request that is sent twice is granted once. For concurrent
-    calls, `used` is how many run.
+    `used` and `granted` are running totals, so that a request that is sent twice is granted once. For concurrent calls,
+    `used` is the number of running calls.
     """
 
     key: CounterKey
@@ -43,43 +43,43 @@ class Reservation(msgspec.Struct, eq=False):
     id: str
     """Unique among the reservations of all processes."""
     window: float = 0
-    """The number of the day, from 1970, of a daily count."""
+    """For a daily count, the day, as days since 1970."""
     limit: int = 0
     """The limit: calls a day, concurrent calls, or calls in a burst."""
     rate: float = 0
-    """Calls per second, where that is what is counted."""
+    """Calls per second, if the count is a rate."""
     chunk: int = 0
-    """The number reserved in advance; with 0 each call is reserved by itself."""
+    """The number to reserve in advance; if 0, each call is reserved separately."""
     used: int = 0
     granted: int = 0
     others: int = 0
-    """The number that other processes had reserved (a day, or concurrently) when this one last asked."""
+    """What other processes had reserved (for the day, or concurrently) when this one last asked."""
     waiting: int = 0
-    """The number of calls that wait to be reserved."""
+    """The number of calls that are waiting for a reservation."""
     closed_until: float = -math.inf
     """The monotonic time at which a chunk may be used unreserved again: nothing was left at the last request."""
     retry_at: float = -math.inf
     """The monotonic time of the next request for more, if nothing was left."""
     is_over: bool = False
-    """Whether it will not be used any more: the rest of it is given back."""
+    """Whether it is no longer in use, so that what is left is given back."""
 
     def is_due(self, now: float) -> bool:
-        """Whether the store may be asked now: there may be more again, or something has to be given back."""
+        """Whether to ask the store now: more may be available again, or there is something to give back."""
         return now >= self.retry_at or self.granted > self.wanted
 
     def set_limit(self, limit: int, rate: float, *, exact: bool) -> None:
-        """Takes a limit of the settings and its rate; `exact` reserves no more than is needed."""
+        """Sets the limit and its rate from the settings; with `exact`, no more is reserved than is needed."""
         self.limit, self.rate = limit, rate
         self.chunk = 0 if exact else max(1, math.ceil(limit / CHUNKS))
 
     @property
     def needed(self) -> int:
-        """The total that must be granted so that no call waits that has begun or may begin."""
+        """The total grant that is needed so that no call, running or about to begin, has to wait."""
         return self.used + self.waiting
 
     @property
     def wanted(self) -> int:
-        """The total that should be granted: those needed, and a chunk in advance."""
+        """The total grant to ask for: what is needed, plus one chunk in advance."""
         is_idle = self.measure is Measure.AT_ONCE and not self.used
         return self.needed + (0 if self.is_over or is_idle else self.chunk)
 
@@ -99,13 +99,13 @@ class Reservation(msgspec.Struct, eq=False):
             return True
         if now < self.closed_until:
             return False
-        # Nothing was left at the last question, and nobody knows when calls at once end. So one chunk may run in all,
-        # instead of one more than is reserved: else each question would let another chunk begin.
+        # Nothing was left at the last request, and nobody knows when concurrent calls end. So at most one chunk may run
+        # in total, rather than one more than is reserved; otherwise each request would let another chunk begin.
         is_unknown = self.measure is Measure.AT_ONCE and self.closed_until > -math.inf
         return (self.used if is_unknown else self.used - self.granted) < self.chunk
 
     def is_open(self, limit: int, now: float) -> bool:
-        """Whether asking may bring more for such a caller."""
+        """Whether asking may yield more for a caller with this `limit`."""
         is_certain = self.measure is Measure.DAILY and self._is_beyond(limit)  # other calls may have ended
         return now >= self.retry_at and not is_certain
 
@@ -114,11 +114,11 @@ class Reservation(msgspec.Struct, eq=False):
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the next call has to wait, or is admitted without being reserved."""
+        """Whether the next call would have to wait, or be admitted without a reservation."""
         return self.granted < self.needed + (1 if self.chunk else 0) or self.granted > self.wanted
 
     def settle(self, granted: int, asked: int, others: int, wait: float, now: float) -> None:
-        """Takes the answer to a request for `asked`. `wait` is the number of seconds until there will be more."""
+        """Applies the answer to a request for `asked`. `wait` is the number of seconds until more is available."""
         self.granted, self.others = granted, others
         is_exhausted = granted <= self.used and granted < asked
         self.closed_until = now + wait if is_exhausted else -math.inf
@@ -130,11 +130,11 @@ class Ledger(Protocol):
 
     @property
     def is_away(self) -> bool:
-        """Whether it is down: each process then goes by its own counts."""
+        """Whether it is down. Each process then uses its own counts."""
 
     @property
     def members(self) -> int:
-        """The number of processes that share the counts, this one included."""
+        """The number of processes that share the counts, including this one."""
 
     def name(self) -> str:
         """An id for a new reservation."""
@@ -143,4 +143,4 @@ class Ledger(Protocol):
         """Requests what is wanted, or gives back the rest, at the next opportunity. Never blocks."""
 
     async def reserve(self, reservation: Reservation) -> None:
-        """Requests what is wanted now; returns once that is answered, or cannot be."""
+        """Requests what is wanted now. Returns once there is an answer, or there cannot be one."""

@@ -1,1 +1,1 @@
-"""Approved definitions (`access.pins`): what servers offer, compared with what was approved."""
+"""Approved definitions (`access.pins`): compares what servers offer with what was approved."""

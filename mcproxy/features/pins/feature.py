@@ -1,6 +1,6 @@
-"""Compare what upstreams offer with what `access.pins` approved: for operators, metrics, and calls of idle upstreams.
+"""Compares what upstreams offer with what `access.pins` approved, for operators, metrics, and calls to idle upstreams.
 
-Hides nothing itself: the catalogue leaves out unapproved definitions.
+This module hides nothing: the catalogue leaves out unapproved definitions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from mcproxy.settings.differences import enabled
 
 
 class VettedUpstream:
-    """An upstream that starts on demand, where definitions must be approved: each start may bring other definitions.
+    """An upstream that starts on demand and whose definitions must be approved. They may change with each start.
 
-    A tool or prompt is called only after the definitions of this start were compared with those approved.
+    A tool or prompt is called only after this start's definitions have been compared with the approved ones.
     """
 
     def __init__(self, upstream: Upstream, catalogue: Catalogue, refetch: Refetch) -> None:
@@ -65,7 +65,7 @@ class VettedUpstream:
 
 
 class Pins(Feature):
-    """The definitions offered over shared links, and which of them are not approved."""
+    """Compares the definitions offered over shared links with the approved ones."""
 
     name = "pins"
 
@@ -113,7 +113,7 @@ class Pins(Feature):
         return approved(identity.instructions, entries, manifest)
 
     def _count_unapproved(self) -> None:
-        """Counts unapproved definitions at each scrape of the metrics."""
+        """Counts unapproved definitions each time metrics are scraped."""
         for name in self._upstreams:
             for kind in PINNED:
                 count = partial(self._count, name, kind)

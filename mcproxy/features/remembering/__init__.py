@@ -1,1 +1,1 @@
-"""Remembered lists: what a server listed in the last run is served at once in the next."""
+"""Remembered lists: at a start, serves at once what servers listed in the previous run."""

@@ -1,7 +1,7 @@
-"""Serve the lists of the last run until servers have connected, and keep those of this run for the next.
+"""Serves the lists of the previous run until servers have connected, and saves those of this run for the next.
 
-Only lists of shared links are remembered. The catalogue treats them as it treats fetched ones: policy, pins and names
-apply to them.
+Only lists of shared links are remembered. The catalogue treats them like fetched ones: policy, pins and
+naming apply to them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mcproxy.settings.differences import enabled
 log = structlog.get_logger()
 
 SAVE_AFTER: Final = 1.0
-"""Seconds from an event to looking whether the lists are known, and between two looks."""
+"""Seconds from an event to the first check whether the lists are known, and between checks."""
 LOOKS: Final = 60
-"""Looks at most for one event: a list that a server never answers keeps its others from being remembered."""
+"""The most checks for one event. If a server never answers for one list, none of its lists is saved."""
 
 
 class Remembering(Feature):
-    """Recalls lists as it is made, before any client can ask; saves in the background."""
+    """Loads lists when it is created, before any client can ask, and saves them in the background."""
 
     name = "remembering"
     hears = frozenset({Connected, UpstreamChanged})
@@ -39,7 +39,7 @@ class Remembering(Feature):
         self._specs = {name: spec for name, spec in specs.items() if not spec.has_own_logins and not spec.fault}
         self._saved: dict[str, RememberedLists] = {}
         self._looks: dict[str, int] = {}
-        """Looks that are left for each server whose lists may have changed."""
+        """The checks that are left for each server whose lists may have changed."""
         self._more = anyio.Event()
         for name, spec in self._specs.items():
             link = LinkKey(name, None)
@@ -87,7 +87,7 @@ class Remembering(Feature):
             self._saved[name] = found
 
     def _current(self, link: LinkKey) -> RememberedLists | None:
-        """The lists as the server has given them over the present connection; None until all have come."""
+        """The lists that the server sent over the current connection; None until all have arrived."""
         known = self._core.catalogue.known
         identity = known.identity(link)
         if identity is None or not known.is_up(link) or self._core.fetcher.is_fetching(link):

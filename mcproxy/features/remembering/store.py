@@ -1,4 +1,4 @@
-"""Lists of servers in sealed files of the state folder, one for each server as it is configured. Blocks."""
+"""Stores servers' lists in sealed files in the state folder, one for each configured server. Blocks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.settings import UpstreamSettings
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Largest file; larger lists are not remembered."""
+"""The size of the largest file; larger lists are not remembered."""
 MAX_FILES: Final = 256
-"""Files in the folder; beyond that the oldest are removed."""
+"""The most files in the folder; the oldest are removed first."""
 _PURPOSE: Final = "remembered lists "
 _NAME: Final = "remembered server"
 _IDENTIFYING: Final = frozenset(
@@ -43,7 +43,7 @@ _IDENTIFYING: Final = frozenset(
         "tls",
     }
 )
-"""The keys of a server that decide which server it is."""
+"""The settings of a server that identify it."""
 
 
 class _Remembered(msgspec.Struct):
@@ -53,7 +53,7 @@ class _Remembered(msgspec.Struct):
     version: str
     capabilities: Params
     info: Raw
-    """`null` if there is none: msgspec decodes no union with Raw."""
+    """`null` if there is none: msgspec cannot decode a union with Raw."""
     instructions: str | None
     lists: dict[str, list[Raw]]
 
@@ -70,7 +70,7 @@ class RememberedLists(msgspec.Struct, frozen=True):
 
 
 class ListStore:
-    """The files in `folder`; a file opens only for the server whose configuration it was made of."""
+    """The files in `folder`. A file can be opened only under the server configuration that it was saved for."""
 
     def __init__(self, folder: Path, sealer: Sealer) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ class ListStore:
         return None
 
     def save(self, spec: UpstreamSettings, remembered: RememberedLists) -> None:
-        """Writes the lists of a server in place of earlier ones. Raises OSError."""
+        """Replaces the stored lists of a server. Raises OSError."""
         identity = remembered.identity
         lists = {kind.value: list(entries) for kind, entries in remembered.lists.items()}
         content = msgspec.json.encode(
@@ -132,7 +132,7 @@ class ListStore:
 
 
 def _fingerprint(spec: UpstreamSettings) -> bytes:
-    """A digest of which server this is: its configuration, and the local files that it is started from."""
+    """A digest that identifies the server: its configuration, and the local files that it is started from."""
     own = spec.model_dump(mode="json", include=set(_IDENTIFYING))
     digest = hashlib.sha256(msgspec.json.encode(own, order="sorted"))
     for stamp in _stamps(spec):
@@ -141,7 +141,7 @@ def _fingerprint(spec: UpstreamSettings) -> bytes:
 
 
 def _stamps(spec: UpstreamSettings) -> Iterator[str]:
-    """The size and time of the program, and of arguments that are files: another version is another server."""
+    """The size and modification time of the program and of arguments that are files: a new version is a new server."""
     if spec.command is None:
         return
     program = shutil.which(spec.command, path=spec.env.get("PATH") or os.environ.get("PATH"))

@@ -1,1 +1,1 @@
-"""Results of tools that are too large for a model: shown in part, and kept whole for those who ask for more."""
+"""Tool results that are too large for a model: shows them in part, and keeps the whole for callers who ask for more."""

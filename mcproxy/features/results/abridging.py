@@ -1,6 +1,7 @@
-"""What a caller is shown of a result over its limit: texts and structured content cut, with links to the whole.
+"""Shortens a result over its limit: cuts texts and structured content, and adds links to the whole.
 
-Divides the room between the parts; `shortening` and `structured` cut them, and `kept` keeps the whole result.
+This module divides the available bytes among the parts; `shortening` and `structured` cut them, and `kept` keeps the
+whole result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from mcproxy.protocol.json.bounds import TooMany, parse_array
 from mcproxy.protocol.jsonrpc import Params, raw, size_of
 
 MAX_BLOCKS: Final = 50_000
-"""Blocks of a result above which it passes as it is."""
+"""The most blocks of a result that is shortened; a result with more passes unchanged."""
 
 _BLOCK_COST: Final = 10_000
 """Bytes that take as long to read as one block takes to examine."""
@@ -46,11 +47,11 @@ class SizeVerdict(Enum):
 
     SHORTENED = "shortened"
     STRUCTURED = "structured"
-    """Its structured content passed whole, since its output schema allows nothing short enough."""
+    """Its structured content passed whole, because its output schema allows nothing short enough."""
     UNCUT = "uncut"
-    """It stays over its limit by parts that are never cut (images, audio, blobs, `_meta`), or has too many blocks."""
+    """It stays over its limit: its parts are never cut (images, audio, blobs, `_meta`), or it has too many blocks."""
     UNKEPT = "unkept"
-    """It passed whole, since there was no room to keep the whole result."""
+    """It passed whole, because there was no room to keep it."""
 
 
 class Abridgement:
@@ -62,9 +63,9 @@ class Abridgement:
         self._limit = limit
 
     def of(self, result: Params, schema: Raw | None) -> Steps[tuple[Params, SizeVerdict | None]]:
-        """The cut result and a verdict; the verdict is None where the result is within its limit.
+        """Returns the shortened result and a verdict, which is None if the result is within its limit.
 
-        A limit counts neither white space between tokens nor, in texts of blocks, the escapes of JSON.
+        A limit does not count white space between tokens or, in the texts of blocks, JSON escapes.
         """
         try:
             blocks = yield from _read(result.get(_CONTENT, Raw(b"[]")))
@@ -89,7 +90,7 @@ class Abridgement:
     def _cut(
         self, result: Params, structured: Raw, schema: Raw | None, blocks: Sequence[Block], room: int
     ) -> Steps[tuple[Params, SizeVerdict]]:
-        """Cuts structured content and blocks to `room` bytes together: half for each, where both are large."""
+        """Cuts structured content and blocks to `room` bytes in total: half for each if both are large."""
         verdict = SizeVerdict.SHORTENED
         cut: Raw | None = None
         of_structured = max(room // 2, room - sum(block.size for block in blocks) - NOTE)

@@ -1,8 +1,8 @@
-"""Whole results whose callers were shown a part: resources of the gateway's own, read whole or in pieces.
+"""The whole of results that callers were shown in part: resources of the gateway, read whole or in pieces.
 
-Bounded in bytes, expiring, and each sealed to the principal and the endpoint for which it was made. Each read is judged
-by the rights that its caller has then. Only in memory: after a restart, or if room was needed, the tool has to be
-called again.
+Kept results are bounded in bytes and expire. Each is sealed to the principal and the endpoint for which it was made,
+and each read is checked against the rights that its caller has at that time. Results exist only in memory: after a
+restart, or if a result was dropped to make room, the tool has to be called again.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _START: Final = f'"{SCHEME}:'.encode()
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The call that a result is of, in its upstream's own names."""
+    """The call that produced a result, in its upstream's own names."""
 
     caller: Caller
     upstream: str = ""
     tool: str = ""
     arguments: Params | None = None
-    """What the upstream got, as far as a policy can judge it; None if that is not known, as of a task."""
+    """What the upstream got, as far as a policy can judge it; None if unknown, as for a task."""
 
     @property
     def size(self) -> int:
-        """Bytes that are kept of it with each result."""
+        """Bytes of it that are kept with each result."""
         return size_of(self.arguments) if self.arguments else 0
 
 
 class KeptOrigin(msgspec.Struct, frozen=True):
-    """What reads of a result are judged by."""
+    """The facts that decide who may read a result."""
 
     rights: Rights
     upstream: str
@@ -88,16 +88,16 @@ class KeptResults:
         """Bytes of all kept results."""
 
     def reconfigure(self, limits: settings.KeptResultLimits) -> None:
-        """Takes other limits; drops the oldest results that no longer fit."""
+        """Applies new limits; drops the oldest results that no longer fit."""
         self._limits = limits
         self._make_room(0)
 
     def fits(self, size: int) -> bool:
-        """Whether one caller may have that many bytes kept at once."""
+        """Whether a result of `size` bytes can be kept for one caller."""
         return size <= min(self._limits.max_bytes_per_principal, self._limits.max_bytes)
 
     def keep(self, origin: Origin, data: bytes, mime_type: str) -> str:
-        """Keeps a result and returns its URI for its caller. The caller's oldest results make room."""
+        """Keeps a result and returns its URI for its caller. Drops the caller's oldest results to make room."""
         caller = origin.caller
         name = caller.principal.name
         of_call = KeptOrigin(caller.rights, origin.upstream, origin.tool, origin.arguments)
@@ -114,7 +114,7 @@ class KeptResults:
         return f"{SCHEME}:{self._sealer.seal_here(_purpose(caller), id.encode())}"
 
     def names(self, call: Call) -> bool:
-        """Whether a call reads a kept result, to judge by its URI."""
+        """Whether a call reads a kept result, judging by its URI."""
         if not call.row.cacheable or call.row.subject_key is None:
             return False
         return bytes(call.params.get(call.row.subject_key, b"")).startswith(_START)

@@ -1,7 +1,6 @@
-"""Limits on the size of tools' results (`results.max_bytes`): what is over one is shown in part, and kept whole.
+"""Limits the size of tools' results (`results.max_bytes`): shows a large result in part, and keeps the whole.
 
-Finds the limit of a result; `abridging` decides
-what is cut, and `kept` keeps the whole result.
+This module finds the limit of a result; `abridging` decides what to cut, and `kept` keeps the whole result.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from mcproxy.settings import Settings
 from mcproxy.settings import UpstreamSettings as Spec
 
 SIZE_HINT: Final = "anthropic/maxResultSizeChars"
-"""The key in `_meta` of a tool or a result: the most characters that hosts which know it show whole."""
+"""The key in `_meta` of a tool or a result: the most characters that hosts that support it show whole."""
 MAX_HINT: Final = 500_000
 """The most characters that such hosts show, whatever the hint."""
 
 MAX_ARGUMENTS: Final = 8 * 1024
-"""Bytes of the values of a call's arguments that are kept with its result, to judge reads by."""
+"""The most bytes of argument values that are kept with a result, to check reads against."""
 _UNCLEAR: Final = Raw(b"[]")
 
 
@@ -57,7 +56,7 @@ class ResultLimits(Feature):
 
     def stages(self) -> Iterable[Placed]:
         return [
-            Placed(Place.RESULT, "shows large results in part, and answers reads of the whole", self.limited_results)
+            Placed(Place.RESULT, "shortens oversized results, and answers reads of the whole", self.limited_results)
         ]
 
     def withholds(self, caller: Caller, upstream: str, tool: str, result: Raw) -> bool:
@@ -65,7 +64,7 @@ class ResultLimits(Feature):
         return self._over(caller, upstream, tool, object_or_empty(result)) is not None
 
     def limited_results(self, handler: Handler) -> Handler:
-        """Shows results that are too large in part, and answers reads of the whole that was kept."""
+        """Shortens results that are too large, and answers reads of the whole."""
 
         async def limiting(call: Call) -> Outcome:
             if self._kept.names(call):
@@ -100,7 +99,7 @@ class ResultLimits(Feature):
         return shown
 
     def _may_read(self, caller: Caller, origin: KeptOrigin) -> bool:
-        """Whether the policy and the settings let a caller make the call now that a result is of."""
+        """Whether the policy and the settings would now let a caller make the call that produced the result."""
         layout = self._catalogue.layout(caller)
         if not layout.shows(origin.upstream):
             return False
@@ -129,7 +128,7 @@ class ResultLimits(Feature):
         return (limit, entry) if size > limit else None
 
     def _tool(self, call: Call) -> tuple[str, str] | None:
-        """The upstream and the own name of the tool whose result this is."""
+        """The upstream of the tool that the call is about, and the upstream's own name for it."""
         if call.row.subject is Subject.TASK:
             task = self._task_ids.of(call)
             return None if task is None else (task.link.upstream, task.tool)
@@ -151,7 +150,7 @@ def _limited(settings: Settings) -> dict[str, Spec]:
 
 
 def _judgeable(call: Call) -> Params:
-    """The arguments that the upstream got. In place of those beyond MAX_ARGUMENTS stands what no policy can judge."""
+    """The arguments that the upstream got; those beyond MAX_ARGUMENTS are replaced by a value no policy can judge."""
     arguments, subject = object_or_empty(call.params.get("arguments", b"{}")), call.notes.subject
     if subject is not None and subject.final is not None:
         arguments = subject.final(arguments, call.caller.principal)

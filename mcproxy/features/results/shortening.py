@@ -1,6 +1,6 @@
-"""Shortens results that are too large for a model: texts, and all blocks, to head and tail. Pure: keeps nothing.
+"""Shortens results that are too large for a model: keeps the head and tail of texts, and of the list of blocks. Pure.
 
-Images, audio and blobs pass: a part of one is of no use, and hosts do not give them to models as text.
+Images, audio and blobs pass unchanged: a part of one is useless, and hosts do not give them to models as text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw, size_of
 
 MIN_TEXT: Final = 1024
-"""Bytes that are left of each text at least."""
+"""The fewest bytes that are left of each text."""
 NOTE: Final = 640
 """The most bytes of a note and a link to the whole result."""
 
@@ -27,13 +27,13 @@ _COMMA: Final = 1
 
 
 class Block(NamedTuple):
-    """A block of a result with the comma after it, without white space between tokens."""
+    """A block of a result and the comma after it, without white space between tokens."""
 
     value: Raw
     text: bytes | None
     """The text of a text block or an embedded resource, as UTF-8."""
     other: int
-    """Bytes beside the text that count, such as the quotes."""
+    """Bytes other than the text that count, such as the quotes."""
     passing: int
     """Bytes that always pass: the whole of an image, audio or blob, else `_meta`."""
 
@@ -49,12 +49,12 @@ class Block(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The fewest bytes that the block takes when it is shown, with a note on where the whole result is."""
+        """The fewest bytes that the block takes if it is shown, including a note on where the whole result is."""
         return self.other + (MIN_TEXT + NOTE if self.is_long else len(self.text or b""))
 
     @property
     def is_long(self) -> bool:
-        """Whether the text is longer than what is always left of one."""
+        """Whether the text is longer than the part that is always left."""
         return len(self.text or b"") > MIN_TEXT
 
 

@@ -1,8 +1,8 @@
-"""Cuts arrays of structured content to their start, in as many bytes as there is room for. Pure, and in steps.
+"""Cuts arrays in structured content to their first items, to fit a number of bytes. Pure, and in steps.
 
 A first pass adds up the bytes that must stay, so that the output schema still accepts what is left. A second pass
-divides the room from the root down, and reads arrays no further than their share. Work is linear in the value, and the
-number of values examined one by one is bounded.
+divides the available bytes from the root down, and reads no array beyond its share. Work is linear in the value, and
+the number of values examined one by one is bounded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, may_hold, parse_object, raw
 MAX_ITEMS: Final = 100_000
 """The most items that are left of an array."""
 MAX_LEAST: Final = 64
-"""The `minItems` above which an array passes as it is."""
+"""The largest `minItems` of an array that is cut; other arrays pass unchanged."""
 MAX_VALUES: Final = 100_000
 """The most values that are examined; a value with more is not cut."""
 MAX_DEPTH: Final = 20
-"""Levels of structured content in which arrays are looked for."""
+"""The depth to which structured content is searched for arrays."""
 MAX_REFERENCES: Final = 20
-"""References that are followed from one schema to another."""
+"""The most references to follow from one schema to another."""
 STEP: Final = 4 * 1024 * 1024
-"""Bytes that are read before other tasks get a turn: some five milliseconds."""
+"""Bytes to read before other tasks get a turn: about five milliseconds."""
 
 _VALUE_COST: Final = 1000
 """Bytes that take as long to read as one value takes to examine, with the object or array around it."""
@@ -97,9 +97,9 @@ class _TooManyValues(Exception):
 
 
 def shortened_arrays(value: Raw, schema: Raw | None, room: int) -> Steps[Raw | None]:
-    """A compact JSON value with arrays cut to their start, in at most `room` bytes; None if that cannot be.
+    """Returns a compact JSON value with its arrays cut to at most `room` bytes in total; None if that is impossible.
 
-    Of a value that is valid under `schema`, what is returned is valid too. Without a schema any array may be cut.
+    If the value is valid under `schema`, so is what is returned. Without a schema any array may be cut.
     Arrays of one object share the room; where whole items would use less than half of it, the next is cut itself.
     """
     if len(value) <= room:

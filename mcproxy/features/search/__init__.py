@@ -1,1 +1,1 @@
-"""Tools that are found by search: the index, the gateway's own tools, and calls of tools through these."""
+"""Search for tools: the index, the gateway's own tools, and calls of other tools through them."""

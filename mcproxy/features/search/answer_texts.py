@@ -1,7 +1,7 @@
-"""Texts of the gateway's own tools, short enough for a model: what is left out is named, with a way to read it.
+"""Texts that the gateway's own tools return, short enough for a model. They name what is left out and how to read it.
 
 Whole definitions come first, in the order in which they were asked for. A definition too long for any answer is given
-in pieces. Keeps nothing between two pieces: a definition that changes meanwhile has to be read again.
+in pieces. Nothing is kept between two pieces, so a definition that changes meanwhile has to be read again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def told(text: str, *, is_error: bool = False) -> Complete:
 
 
 def wrong(found: Iterable[str], schema: Raw, tool: str) -> Complete:
-    """A tool error (CallToolResult) for wrong arguments: says what is wrong, and shows the schema to try again by.
+    """A tool error (CallToolResult) for wrong arguments: says what is wrong, and shows the schema for another try.
 
     `tool` is the name to ask `describe_tools` for if the schema is too long for this answer.
     """

@@ -1,7 +1,7 @@
 """Answers `find_tools`, `describe_tools`, and calls of `call_read` and the like that name no tool.
 
-Everything comes from the caller's own view, which holds nothing that the caller may not use (R38). For metrics it keeps
-what each caller's last search found; apart from that it keeps nothing between calls.
+Everything comes from the caller's own view, which contains nothing that the caller may not use (R38). Only what each
+caller's last search found is kept between calls, for metrics.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from mcproxy.settings.endpoints import SearchSettings
 from mcproxy.telemetry.metrics import Metrics
 
 TOKEN: Final = 4
-"""Bytes of a token, estimated."""
+"""Estimated bytes per token."""
 
 MAX_START: Final = 1 << 40
 """The largest byte offset at which a piece of a definition may begin; no definition is as long."""
 RECENT: Final = 1.0
-"""Seconds in which the lists behind an unchanged view are not checked for freshness again."""
+"""Seconds before the lists behind an unchanged view are checked for freshness again."""
 
 _SCHEMAS: Final = {name: raw(schema) for name, schema in SCHEMAS.items()}
 
@@ -87,7 +87,7 @@ class ToolSearch:
         """The view that was searched last, and the time until which its lists count as fresh."""
 
     def adopt(self, previous: ToolSearch) -> None:
-        """Takes over the indexes, and what each caller searched for last."""
+        """Takes over the indexes, and each caller's last search."""
         self._indexes = previous._indexes
         self._follow_ups = previous._follow_ups
         self._embeddings = previous._embeddings
@@ -116,7 +116,7 @@ class ToolSearch:
             return await self._find(call, parse_text(arguments["query"]) or "", limit)
         if name == DESCRIBE:
             return await self._describe(call, arguments)
-        # `call_read` and the like come here only if their arguments name no tool: else the call is one of that tool.
+        # `call_read` and the like get here only if their arguments name no tool; otherwise it is a call of that tool.
         return wrong(["the name of a tool is required"], _SCHEMAS[name], name)
 
     async def _find(self, call: Call, query: str, limit: int | None) -> Outcome:
@@ -166,7 +166,7 @@ class ToolSearch:
 
 
 def _asked(arguments: Raw) -> _Asked | None:
-    """The arguments of `find_tools` if they are plainly right; else None, and `flaws` judges them."""
+    """The arguments of `find_tools` if they are plainly valid; else None, and `flaws` says what is wrong."""
     try:
         asked = _find_arguments.decode(arguments)
     except (msgspec.MsgspecError, RecursionError):

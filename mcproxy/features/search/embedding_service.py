@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _BYTES_OF_NUMBER: Final = 32
 """The most bytes of one number in an answer, with the punctuation around it."""
 _BYTES_BESIDE: Final = 64 * 1024
-"""The most bytes of an answer beside its numbers."""
+"""The most bytes of an answer apart from its numbers."""
 _VALUES_OF_VECTOR: Final = 8
-"""Values of a vector beside its numbers."""
+"""JSON values of a vector apart from its numbers."""
 _VALUES_BESIDE: Final = 1000
 
 
@@ -68,7 +68,7 @@ class EmbeddingService:
             raise EmbeddingFailed(str(error)) from error
 
     async def retire(self) -> None:
-        """As `aclose`: a request under way fails, and its search goes by words."""
+        """Same as `aclose`: a running request fails, and its search uses words only."""
         await self.aclose()
 
     async def aclose(self) -> None:

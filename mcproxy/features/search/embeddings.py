@@ -1,8 +1,8 @@
-"""Search for tools by meaning, beside search by words: vectors from a service that is configured (`proxy.embeddings`).
+"""Search for tools by meaning, in addition to words, with vectors from a configured service (`proxy.embeddings`).
 
-Vectors are kept by the digest of their text and belong to no caller. A ranking uses the vectors of one view alone, once
+Vectors are kept by the digest of their text and belong to no caller. A ranking uses only the vectors of one view, once
 all of its tools have one, so that tools which a caller may not use do not influence its results (R38). Queries are not
-kept. While the service is slow, broken or down, searches go by words alone.
+kept. While the service is slow, broken or down, searches use words only.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _CONSTANT: Final = 60
 The larger it is, the less the top ranks dominate.
 """
 LONGEST_SLEEP: Final = 1.0
-"""Seconds at most until a failed service is tried again."""
+"""The most seconds before a failed service is tried again."""
 MAX_TEXT: Final = 2000
-"""Characters of a tool's text that its vector is made from."""
+"""The most characters of a tool's text that go into its vector."""
 MAX_QUERY: Final = 1000
-"""Characters of a query that its vector is made from."""
+"""The most characters of a query that go into its vector."""
 MAX_VIEWS: Final = 8
-"""Views whose vectors are kept as a matrix, at four bytes a number."""
+"""The most views whose vectors are kept as a matrix, at four bytes per number."""
 
 
 class RankedBy(Enum):
@@ -74,7 +74,7 @@ class ToolEmbeddings:
         self._vectors: OrderedDict[bytes, Matrix] = OrderedDict()
         """Vectors by the digest of their text, least recently used first."""
         self._missing: dict[bytes, str] = {}
-        """Texts without a vector, by their digest: the most recently wanted ones, no more than may be kept."""
+        """Texts without a vector, by their digest: the most recently requested, no more than there is room for."""
         self._views: OrderedDict[int, _ViewVectors] = OrderedDict()
         """Vectors by the identity of their view, which each entry keeps alive."""
         self._asking = 0
@@ -135,7 +135,7 @@ class ToolEmbeddings:
         return nearest(matrix, vector, DEPTH)
 
     def _matrix_of(self, view: SearchableView) -> Matrix | None:
-        """The vectors of a view's tools, in order; None while any is missing, which is then fetched."""
+        """The vectors of a view's tools, in order. None while any is missing; missing ones are then fetched."""
         known = self._views.get(id(view.view))
         if known is None:
             known = _ViewVectors(
@@ -195,7 +195,7 @@ class ToolEmbeddings:
         self._metrics.embedded_texts.set(len(self._vectors))
 
     def _check_length(self, dimensions: int) -> None:
-        """Raises EmbeddingFailed where vectors differ in length from those that are kept; these are dropped."""
+        """Raises EmbeddingFailed, and drops the kept vectors, if new ones differ from them in length."""
         kept = next(iter(self._vectors.values()), None)
         if kept is not None and len(kept) != dimensions:
             before = len(kept)
@@ -203,7 +203,7 @@ class ToolEmbeddings:
             raise EmbeddingFailed(f"its vectors have {dimensions} numbers, and had {before}")
 
     def use(self, settings: Settings) -> None:
-        """Puts other settings in force; keeps the vectors if service and model are the same."""
+        """Puts new settings into force; keeps the vectors if service and model are the same."""
         before, chosen = self._service, settings.proxy.embeddings
         if (None if before is None else before.settings) == chosen:
             return

@@ -1,4 +1,4 @@
-"""Search instead of a long list: `find_tools` and the tools that call what it found, at endpoints that ask for it."""
+"""Search in place of a long list: `find_tools`, and tools that call what it found, at endpoints that turn it on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Search(Feature):
         self._calls = IndirectCalls(endpoints, core.catalogue, core.resolver, self._search.note_called)
 
     def adopt(self, previous: Search) -> None:
-        """Keeps indexes, vectors, and what each caller searched for last."""
+        """Takes over indexes, vectors, and each caller's last search."""
         self._embeddings = previous._embeddings
         self._embeddings.use(self._settings)
         self._search.adopt(previous._search)
@@ -36,7 +36,7 @@ class Search(Feature):
     def stages(self) -> Iterable[Placed]:
         return [
             Placed(Place.REWRITE, "turns call_read and the like into calls of tools", self._calls.unwrapped),
-            Placed(Place.CHECK, "refuses a tool of another effect than expected", self._calls.checked),
+            Placed(Place.CHECK, "checks calls through call_read and the like", self._calls.checked),
         ]
 
     def entries(self) -> Mapping[Subject, Handler]:

@@ -1,6 +1,6 @@
-"""Whether a search was followed by a call of a tool that it found: for metrics alone. Bounded in number and time.
+"""Records, for metrics, whether a search led to a call of a tool that it found. Bounded in number and time.
 
-A caller is identified by principal, endpoint and, where it has one, session.
+A caller is identified by principal, endpoint and, if it has one, session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FollowUps:
         self._unfollowed = 0
 
     def searched(self, caller: Caller, found: Sequence[str]) -> None:
-        """Notes a search. The caller's earlier search ends, and so does the oldest beyond MAX_CALLERS."""
+        """Records a search. This ends the caller's earlier search, and the oldest one beyond MAX_CALLERS."""
         key, waiting = _key(caller), self._waiting
         if waiting.pop(key, None) is not None:
             self._unfollowed += 1

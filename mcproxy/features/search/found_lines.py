@@ -1,4 +1,4 @@
-"""The text line that search answers for each tool (`catalog.search.signatures`): made at its first find, then kept."""
+"""The line of text for each tool that search finds (`catalog.search.signatures`), made at the first find and kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FoundLines(dict[int, FoundLine]):
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """How many of the first lines fit into so many bytes, with their line ends; at least one."""
+    """How many of the first lines fit into `most` bytes, with their line ends; at least one."""
     if sum(sizes) + len(sizes) <= most:
         return len(sizes)
     size = 0

@@ -1,6 +1,6 @@
-"""The search index of each view, made when it is first asked for. Bounded by tools; knows no caller.
+"""The search index of each view, built on first use. Bounded by the number of tools; independent of callers.
 
-An index counts the words of one view's tools alone, so that tools which a caller may not use do not influence its
+An index counts only the words of one view's tools, so that tools which a caller may not use do not influence its
 results (R38). The words of a tool are counted once for all views that show it alike.
 """
 
@@ -21,9 +21,9 @@ from mcproxy.concurrency.turns import in_turns
 from mcproxy.features.search.found_lines import FoundLines
 
 MAX_TOOLS: Final = 20_000
-"""Tools in all kept indexes together; the least recently used index goes first."""
+"""The most tools in all kept indexes together; the least recently used index is dropped first."""
 SLICE: Final = 25
-"""Tools that are indexed before other tasks get a turn: some two milliseconds."""
+"""Tools to index before other tasks get a turn: about two milliseconds."""
 
 
 class SearchableView(NamedTuple):
@@ -41,7 +41,7 @@ class _Making:
     def __init__(self) -> None:
         self.ended = anyio.Event()
         self.found: SearchableView | None = None
-        """None until the index is made, and if its making was interrupted."""
+        """None until the index is built, and if building it was interrupted."""
 
 
 class SearchIndexes:
@@ -55,7 +55,7 @@ class SearchIndexes:
         """Indexes under construction, by the identity of their view."""
 
     async def of(self, view: View) -> SearchableView:
-        """The index of a view; concurrent callers share its making."""
+        """Returns the index of a view; concurrent callers wait for the same one."""
         while (found := self._kept.get(id(view))) is None:
             making = self._making.get(id(view))
             if making is None:

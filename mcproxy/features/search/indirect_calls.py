@@ -1,9 +1,9 @@
 """Calls of a tool through `call_read`, `call_write` or `call_destructive`: each becomes a call of the tool itself.
 
 `unwrapped`, the outermost stage, turns the call into one of the tool itself, so that policy, limits, audit, metrics,
-traces and the bridge see no other call. `checked`, further in, refuses a tool of another effect, and arguments that
-plainly violate its schema: the refusal shows the schema, which the model may not have seen. The result passes
-unchanged.
+traces and the bridge see only that call. `checked`, further in, refuses a tool whose effect does not match, and
+arguments that plainly violate its schema: the refusal shows the schema, which the model may not have seen. The result
+passes unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCHEMA = raw(CALLER_SCHEMA)
 
 
 class IndirectCalls:
-    """The two stages do nothing where no endpoint in `endpoints` has `discovery: search`."""
+    """The two stages do nothing if no endpoint in `endpoints` has `discovery: search`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class IndirectCalls:
         return unwrapping if self._endpoints else handler
 
     def checked(self, handler: Handler) -> Handler:
-        """Refuses a call that came through one of these tools and names a tool of another effect."""
+        """Refuses a call through one of these tools if the effect of the tool that it names does not match."""
 
         def checking(call: Call) -> Awaitable[Outcome]:
             if call.row.subject is not Subject.TOOL or call.caller.endpoint not in self._endpoints:
@@ -79,7 +79,7 @@ class IndirectCalls:
     async def _found(self, name: str, call: Call) -> Shown:
         """The route of the tool.
 
-        Raises McpError, as a direct call would, where it is unknown or its upstream is down.
+        Raises McpError, as a direct call would, if it is unknown or its upstream is down.
         """
         routes = self._catalogue.routes(call.caller)
         route = routes.find(Kind.TOOLS, name)

@@ -1,4 +1,4 @@
-"""Vector arithmetic for embeddings. Needs numpy, which is optional: imported only where embeddings are configured."""
+"""Vector arithmetic for embeddings. Needs numpy, which is optional: imported only if embeddings are configured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 
 def unit_vectors(rows: Sequence[Sequence[float]]) -> Matrix | None:
-    """The rows scaled to length 1; None where a number is not finite or a row is zero."""
+    """The rows scaled to length 1; None if a number is not finite or a row is zero."""
     matrix = np.array(rows, dtype=np.float64)
     if not np.isfinite(matrix).all():
         return None

@@ -1,1 +1,1 @@
-"""OpenTelemetry traces of calls, where `proxy.tracing` is on."""
+"""OpenTelemetry traces of calls, if `proxy.tracing` is on."""

@@ -1,4 +1,4 @@
-"""Sends spans by the same ways as all other requests of the gateway: a session of requests for the exporter."""
+"""Sends spans through the same proxies as all other requests of the gateway: a `requests` session for the exporter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcproxy.egress.egress import Egress
 
 
 def session(egress: Egress) -> requests.Session:
-    """A session whose requests leave as `egress` decides, whatever the environment says."""
+    """A session whose requests are routed by `egress` and ignore the environment."""
     made = requests.Session()
     made.trust_env = False
     for scheme in ("https://", "http://"):
@@ -26,7 +26,7 @@ class _Adapter(HTTPAdapter):
         super().__init__()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        """As of its base. Raises `requests.RequestException` for a proxy that cannot be used too."""
+        """Like the base class. Also raises `requests.RequestException` for a proxy that cannot be used."""
         try:
             proxy = self._egress.proxy(URL(request.url or ""))
         except ValueError as error:
@@ -35,13 +35,13 @@ class _Adapter(HTTPAdapter):
         return super().send(request, *args, **options)
 
     def proxy_headers(self, proxy: str) -> dict[str, str]:
-        """The credentials for a proxy, which its URL here does not hold."""
+        """The credentials for a proxy, which the proxy's URL does not contain here."""
         return self._egress.proxy_headers(proxy)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        """Connections that trust the gateway's authorities, too."""
+        """Makes connections trust the gateway's certificate authorities, too."""
         super().init_poolmanager(*args, **options, ssl_context=self._egress.authorities.context())
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        """The same through a proxy."""
+        """Does the same for connections through a proxy."""
         return super().proxy_manager_for(proxy, **options, ssl_context=self._egress.authorities.context())

@@ -1,4 +1,4 @@
-"""The feature `tracing`: a span for each call that is served, and within it one for each that goes to an upstream."""
+"""The feature `tracing`: a span for each call that a client makes, and within it one for each call to an upstream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcproxy.gateway.feature import Core, Feature, Place, Placed, PlacedUpstream
 
 
 class CallTracing(Feature):
-    """Its settings need a restart, so that a reload keeps the provider and what it has queued."""
+    """Records calls as spans. Its settings need a restart, so a reload keeps the provider and its queue."""
 
     name = "tracing"
 
@@ -33,5 +33,5 @@ class CallTracing(Feature):
         return [self._tracing]
 
     async def run(self) -> None:
-        """Starts to send spans to the collector."""
+        """Starts sending spans to the collector."""
         self._tracing.export(self._settings)

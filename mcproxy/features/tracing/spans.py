@@ -1,7 +1,7 @@
-"""Calls as OpenTelemetry spans: one for each that is served, and within it one for each that goes to an upstream.
+"""Records calls as OpenTelemetry spans: one for each call of a client, and within it one for each upstream call.
 
 Names and attributes are those of OpenTelemetry's conventions for MCP. Params, results and error messages are never
-recorded. Imported only where tracing is on: the packages that it needs are an extra.
+recorded. Imported only if tracing is on: the packages that it needs are an extra.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.telemetry.trace_context import FIELDS, arrived, departing
 
 BATCH: Final = 512
-"""Spans that are sent at once, at most."""
+"""The most spans to send at once."""
 
 MAX_TEXT: Final = 256
-"""Characters of a URI or of an id that are recorded."""
+"""The most characters of a URI or an id to record."""
 
 _TARGETS: Final[Mapping[Subject, str]] = {Subject.TOOL: "gen_ai.tool.name", Subject.PROMPT: "gen_ai.prompt.name"}
 
@@ -63,14 +63,14 @@ class Tracing:
         self._tracer = provider.get_tracer("mcproxy", __version__)
         self._digest = digest
         self._timeout: float | None = None
-        """Seconds that the collector may take, once spans are sent to it."""
+        """The most seconds that the collector may take; set once sending begins."""
 
     def export(self, settings: Settings) -> None:
-        """Begins to send spans to the collector, in a thread of the SDK's own. Idempotent."""
+        """Starts sending spans to the collector, in the SDK's own thread. Idempotent."""
         if self._timeout is not None:
             return
         self._timeout = settings.timeout
-        # None: an operator who names a credential provider of OpenTelemetry has a session of its own.
+        # None: a credential provider of OpenTelemetry that the operator named brings its own session.
         own = None if _CREDENTIAL_PROVIDERS & os.environ.keys() else session(settings.leaving)
         exporter = OTLPSpanExporter(settings.endpoint, timeout=settings.timeout, session=own)
         most = settings.max_queued
@@ -79,14 +79,14 @@ class Tracing:
         )
 
     async def retire(self) -> None:
-        """As `aclose`."""
+        """Same as `aclose`."""
         await self.aclose()
 
     async def aclose(self) -> None:
         """Sends what is queued, for as long as the collector's timeout allows."""
         if self._timeout is None:
             return
-        # A thread that is let go would still hold up the process.
+        # A thread that is left running would keep the process from exiting.
         with anyio.move_on_after(2 * self._timeout, shield=True):
             await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
 
@@ -116,7 +116,7 @@ class Tracing:
         return stage
 
     def sent(self, upstream: Upstream) -> Upstream:
-        """`upstream`, with each call to it recorded, and its trace context passed on."""
+        """Wraps `upstream` so that each call to it is recorded and carries the trace context."""
         return _Traced(upstream, upstream.name, self._send)
 
     async def _send(self, upstream: Upstream, call: Call) -> Outcome:
@@ -177,7 +177,7 @@ class _Traced:
 
 
 def provider(settings: Settings, name: str) -> TracerProvider:
-    """A provider of spans for a service of that name, unless the environment names it otherwise."""
+    """A provider of spans for a service of this name, unless the environment sets another name."""
     service = {"service.name": os.environ.get("OTEL_SERVICE_NAME", name), "service.version": __version__}
     sampler = None if settings.sample is None else ParentBased(TraceIdRatioBased(settings.sample))
     return TracerProvider(sampler, Resource.create(service), shutdown_on_exit=False)
@@ -225,7 +225,7 @@ def _network(transport: str) -> Mapping[str, str]:
 
 
 def _name(span: Span, call: Call, upstream: str, target: str) -> None:
-    """Says what the call was about: a tool or a prompt by its name, as far as it is known; a resource by its URI."""
+    """Records the subject of the call on the span: a tool or a prompt by its name, a resource by its URI."""
     if not span.is_recording():
         return
     if upstream:
@@ -234,7 +234,7 @@ def _name(span: Span, call: Call, upstream: str, target: str) -> None:
     if row.subject is None or row.subject_key is None:
         return
     if row.subject in _TARGETS and target:
-        # Low cardinality: a name that is listed, or the one word for those that are not.
+        # Low cardinality: a listed name, or one fixed word for all others.
         span.update_name(f"{row.name} {target}")
         span.set_attribute(_TARGETS[row.subject], target)
     if row.subject is Subject.TOOL:
@@ -265,9 +265,9 @@ def _fail(span: Span, why: str) -> None:
 
 
 def _whence(params: Params) -> tuple[Context, Sequence[Link]]:
-    """The trace that a client says that its request is of: in `_meta`, with a link to that of the headers; else there.
+    """The trace context of a client's request: from `_meta`, with a link to that of the HTTP headers; else the latter.
 
-    What carries a message is independent of it: a request over HTTP may carry several, in traces of their own.
+    The two are independent: one HTTP request may carry several messages, each in its own trace.
     """
     meta, carrier = _meta(params), arrived.get()
     ambient = _PROPAGATOR.extract(carrier)
