@@ -175,7 +175,12 @@ def _has_unreadable_id(message: Message) -> bool:
 
 
 def _read_answer(members: Params, oddities: Oddities) -> Message | None:
-    """An answer whose members are not as JSON-RPC 2.0 has them. It has none but those of an answer."""
+    """An answer whose members are not as JSON-RPC 2.0 has them. It has only those of an answer.
+
+    An error without both `jsonrpc` and `id` is that of an HTTP API, or a line of a log: not a message.
+    """
+    if members.keys().isdisjoint(("jsonrpc", "id")):
+        return None
     said_id = members.get("id")
     id = None if said_id is None else parse_id(said_id)
     if id is None and said_id is not None and not is_null(said_id):
