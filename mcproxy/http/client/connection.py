@@ -100,6 +100,7 @@ class ClientConnection(asyncio.Protocol):
         "_response",
         "_transport",
         "_without_body",
+        "rested",
         "state",
     )
 
@@ -118,6 +119,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self.state = IDLE
+        self.rested = 0.0
+        """Seconds for which it had been idle when its pool took it last."""
         self._idle_until = self._loop.time() + keep_alive
         self._response: ClientResponse | None = None
         self._fault: str | None = None

@@ -35,6 +35,13 @@ HAPPY_EYEBALLS_DELAY: Final = 0.25
 _PROBES: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Of a silent connection: seconds before the first probe, seconds between two, and how many may stay unanswered."""
 
+AT_ONCE: Final = 0.5
+"""Seconds. A server that closes a connection so soon after a response, as uvicorn does with `timeout_keep_alive=0`,
+closes each: none of them serves twice.
+"""
+_MARGIN: Final = 0.8
+"""The part of the time that a server was seen to keep a connection, after which it does not serve again."""
+
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 LOOK_UPS: Final = 4
@@ -77,8 +84,10 @@ class Pool:
         self._is_closed = False
         self._urls: dict[ClientConnection, URL] = {}
         """The URL that each connection was made for."""
-        self._idle: dict[ClientConnection, None] = {}
-        """Those that are idle; the last of them is idle for the shortest time."""
+        self._idle: dict[ClientConnection, float] = {}
+        """Those that are idle, and since when; the last of them is idle for the shortest time."""
+        self._patience = keep_alive
+        """Seconds of idleness after which a connection serves again, as far as the server has shown."""
         self._timer: asyncio.TimerHandle | None = None
         self._heads = HeadCache[ResponseHead]()
 
@@ -127,12 +136,14 @@ class Pool:
     def _take(self, wanted: URL) -> ClientConnection | None:
         """The connection that was idle for the shortest time: it is the least likely to be closed meanwhile."""
         now = self._loop.time()
-        for connection in reversed(self._idle):
-            if connection.has_expired(now):
+        for connection, since in reversed(self._idle.items()):
+            rested = now - since
+            if rested >= self._patience or connection.has_expired(now):
                 continue
             url = self._urls[connection]
             if url is wanted or origin(url) == origin(wanted):
                 del self._idle[connection]
+                connection.rested = rested
                 return connection
         return None
 
@@ -267,26 +278,40 @@ class Pool:
         if len(self._idle) >= self._max_idle:
             connection.close()
             return
-        self._idle[connection] = None
+        self._idle[connection] = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._keep_alive / SWEEPS, self._sweep)
 
     def _forget(self, connection: ClientConnection, is_unanswered: bool) -> None:
         self._urls.pop(connection, None)
-        self._idle.pop(connection, None)
+        since = self._idle.pop(connection, None)
+        if since is not None:
+            self._note_closed(self._loop.time() - since)
         if is_unanswered:
+            self._note_closed(connection.rested)
             self._close_idle()  # if the server has closed one meanwhile, it has closed the others
+
+    def _note_closed(self, rested: float) -> None:
+        """Notes that the server closed a connection that had been idle for so many seconds."""
+        self._patience = min(self._patience, 0.0 if rested < AT_ONCE else rested * _MARGIN)
 
     def _sweep(self) -> None:
         """Closes the connections that have been idle for too long."""
         now = self._loop.time()
+        if any(now - since > 2 * self._patience + 2 * AT_ONCE for since in self._idle.values()):
+            self._patience = self._keep_alive  # the server keeps connections for longer than it seemed
         for connection in [connection for connection in self._idle if connection.has_expired(now)]:
-            connection.close()
+            self._close(connection)
         self._timer = self._loop.call_later(self._keep_alive / SWEEPS, self._sweep) if self._idle else None
 
     def _close_idle(self) -> None:
         for connection in list(self._idle):
-            connection.close()
+            self._close(connection)
+
+    def _close(self, connection: ClientConnection) -> None:
+        """Closes an idle connection, of which the server is not to blame."""
+        del self._idle[connection]
+        connection.close()
 
 
 def _probe_in_silence(connected: socket.socket) -> None:

@@ -132,6 +132,18 @@ async def test_a_connection_serves_one_request_after_another() -> None:
     assert server.connections == 1
 
 
+async def test_a_server_that_closes_each_connection_loses_no_request_once_that_was_seen() -> None:
+    server = Server(answering_once)
+    async with serving(server) as url:
+        with closing(Pool(GUARD, 10)) as pool:
+            assert await ask(pool, url) == b"hello"
+            with anyio.fail_after(GUARD):
+                while pool.open:  # it closes the connection without having said so
+                    await anyio.lowlevel.checkpoint()
+            assert [await ask(pool, url) for _ in range(20)] == [b"hello"] * 20
+    assert server.connections == 21
+
+
 async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_may_be() -> None:
     server = Server(answering)
     async with serving(server) as url:
