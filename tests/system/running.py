@@ -200,7 +200,8 @@ class Gateway:
 
 def configuration(upstreams: Json, **proxy: object) -> Json:
     """A configuration on any free port, whose log a test can read."""
-    return {"mcpServers": upstreams, "proxy": {"port": 0, "log_format": "json", "list_wait": 60, **proxy}}
+    ours = {"port": 0, "log_format": "json", "list_wait": 60, "remember_lists": False}
+    return {"mcpServers": upstreams, "proxy": {**ours, **proxy}}
 
 
 def write(folder: Path, settings: Json) -> Path:

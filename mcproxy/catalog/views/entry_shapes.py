@@ -24,6 +24,8 @@ MAX_DIGITS: Final = 4300
 """Digits in a row in an entry: many JSON parsers refuse a whole message for a longer number."""
 MAX_WHOLE: Final = 2**53
 """The largest number with a fraction or an exponent that is read as an integer: beyond it, many have no one value."""
+MAX_REPAIRED: Final = 256 * 1024
+"""Bytes of an entry that is repaired; a larger one with a flaw is left out, as repairing takes copies of it."""
 MAX_FLAW: Final = 160
 """Characters of a flaw's description."""
 
@@ -207,6 +209,8 @@ class EntryRule:
 
     def checked(self, entry: Raw) -> tuple[Raw, str | None]:
         """The entry as clients can read it, and a phrase with what they cannot read in it; None if there is nothing."""
+        if len(entry) > MAX_REPAIRED:
+            return entry, self._flaw(entry)
         if _CAPITALS.search(bytes(entry)) is not None and issubclass(self._of, AnyToolShape):
             entry = _with_types_in_lower_case(entry)
         flaw = self._flaw(entry)
