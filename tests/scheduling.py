@@ -19,6 +19,7 @@ SHARING: Final = (
     re.compile(r"tests/system/test_matrix\.py::"),
     re.compile(r"tests/system/test_(?P<module>skills|search|extensions|operator_approvals|hooks|tool_settings)\.py::"),
     re.compile(r"tests/admin/test_browser\.py::"),
+    re.compile(r"tests/field/stdio/test_answers\.py::"),
     re.compile(r"tests/deploy/test_(?P<module>first_answer|wheel)\.py::"),
     re.compile(r"tests/docs/(?!test_examples)"),
     re.compile(r"tests/system/test_differential\.py::test_a_client_sees_no_difference\[\w+-(?P<client>\w+)-"),
