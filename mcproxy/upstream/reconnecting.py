@@ -168,6 +168,8 @@ class ReconnectingLink:
         self._loss: str | None = None
         """The reason why the last connection was lost, until there is another."""
         self._paused_until = -math.inf
+        self._was_useful = False
+        """Whether the connection answered a call of a tool: some servers end after each, and are no crash loop."""
         self._refusals = 0
         """Attempts in a row that failed for a reason that lasts (`is_lasting`)."""
         self.next_attempt: float | None = None
@@ -242,13 +244,14 @@ class ReconnectingLink:
                 await self._attempt.wanted.wait()
                 self._enter(LinkEvent.WANTED, self.status.identity)
             started, connections = anyio.current_time(), self._connections
+            self._was_useful = False
             await self._connect_once()
             if self.status.state is LinkState.RETIRED or self._is_last:
                 return
             if self.status.state is LinkState.IDLE:
                 continue
             # A link that lasted, or that follows its server, was no failure; after short-lived ones the delay grows.
-            is_well = self.context.has_moved or anyio.current_time() - started > LONGEST
+            is_well = self.context.has_moved or self._was_useful or anyio.current_time() - started > LONGEST
             failures = 0 if is_well else failures + 1
             short_lived = short_lived + 1 if failures and self._connections > connections else 0
             seconds = max(self._delays(failures), self._delay_after_refusals(self._refusals))
@@ -437,13 +440,13 @@ class ReconnectingLink:
             if link is None or link.is_closed:
                 link = await self._connected_link(hurries=call.hurries)
             try:
-                return await link(call)
+                outcome = await link(call)
             except NotAccepted:
-                pass
+                outcome = await (await self._connected_link())(call)
             except PeerGone:
                 if not (call.row.safe_to_repeat or call.repeatable):
                     raise
-            return await (await self._connected_link())(call)
+                outcome = await (await self._connected_link())(call)
         except Unreachable as error:
             if self.status.failure is LinkFailure.LOGIN:
                 return self.context.login_needed(f": {error}", self._login_why)
@@ -452,6 +455,9 @@ class ReconnectingLink:
             return self._failed(f"{call.method} could not be sent: {error}")
         except PeerGone as error:
             return self._failed(f"{call.method}: the connection was lost, and the outcome is unknown: {error}")
+        else:
+            self._was_useful = self._was_useful or call.row.may_fail
+            return outcome
 
     async def _send(self, link: Link, call: Call) -> Outcome:
         """Sends a call over a link that no other call uses yet."""
