@@ -423,12 +423,11 @@ class Gateway:
         """Creates the features that `settings` turn on, lets them adopt what must survive, and retires the old ones."""
         before, core = self._features, replace(self._core, settings=settings, kept=kept)
         held = [resource for feature in before.values() for resource in feature.resources()]
-        self._features = {}
-        for listed in self._features_of(settings):
-            if listed.when(settings):
-                feature = self._features[listed.name] = listed.load()(core)
-                if (previous := before.get(listed.name)) is not None:
-                    feature.adopt(previous)
+        made = {each.name: each.load()(core) for each in self._features_of(settings) if each.when(settings)}
+        for name, feature in made.items():
+            if (previous := before.get(name)) is not None:
+                feature.adopt(previous)
+        self._features = made
         for scope in self._runs.values():
             scope.cancel()
         self._runs.clear()
@@ -517,6 +516,7 @@ class Gateway:
             LISTEN: self._task_subscriptions.listen,
             TASK_LIST: tasks.answer,
             ROOTS_CHANGED: self._own_links.roots_changed,
+            **{method: answer for feature in self._features.values() for method, answer in feature.answers().items()},
         }
 
 

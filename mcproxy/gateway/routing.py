@@ -37,7 +37,7 @@ from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Shape, Sub
 
 
 class Router:
-    """A `Handler`. `answers` are the gateway's own handlers, one for each row that names one."""
+    """A `Handler`. `answers` are the handlers of methods that the gateway or a feature answers, by method."""
 
     def __init__(
         self,
@@ -52,7 +52,9 @@ class Router:
         self._answers = answers
         self._tasks = tasks
         self._exchange = exchange
-        self._routes = {row.name: route for row in METHODS.values() if (route := self._route(row)) is not None}
+        of_features = {name: answer for name, answer in answers.items() if name not in METHODS}
+        of_table = {row.name: route for row in METHODS.values() if (route := self._route(row)) is not None}
+        self._routes: dict[str, Handler] = {**of_features, **of_table}
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         route = self._routes.get(call.row.name)

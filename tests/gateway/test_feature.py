@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Self
 
 import anyio
 import pytest
 
 from mcproxy.call.calls import Call, Handler, Outcome
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.features import FEATURES
 from mcproxy.gateway.feature import Core, Feature, Listed, Place, Placed
 from mcproxy.gateway.gateway import Gateway
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
-from tests.fakes.upstream import quiet, settings_of
+from tests.fakes.upstream import FakeClient, complete, decoded, quiet, settings_of
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +58,12 @@ class Counting(Feature):
             return handler(call)
 
         return count
+
+    def answers(self) -> Mapping[str, Handler]:
+        return {"counting/read": self.read}
+
+    async def read(self, call: Call) -> Outcome:
+        return complete(calls=self.calls)
 
     def resources(self) -> Iterable[Connection]:
         return [self.connection]
@@ -117,3 +126,9 @@ def test_the_pipeline_is_printed_in_the_order_of_places() -> None:
     assert ("client", "CHECK", "counting", "counts calls") in [
         (row.side, row.place, row.feature, row.about) for row in rows
     ]
+
+
+async def test_a_feature_answers_a_method_of_its_own() -> None:
+    it = gateway(settings_of({}, name="on"))
+    call = Call(row_of("counting/read"), {}, Caller(ANONYMOUS, LATEST), FakeClient())
+    assert decoded(await it.handler(call)) == {"calls": ["counting/read"]}
