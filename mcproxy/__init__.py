@@ -22,12 +22,13 @@ edge where it enters.
  call | sealing
  configuration                                the file, and how it becomes settings
  settings
+ egress                                       the one way out: proxies, certificates, address rules
  protocol | http | concurrency | rlimits
 
 Five nouns: `Call` (method, params, caller, the way back), `Client` (the way back while the call lasts: `notify`
 and `ask`), `Outcome` (complete, input required, failed), `Principal` (who is asking): all in `call`; and link (a live
-connection to one upstream, of one era): `upstream.link`. `gateway.pipeline` shows what happens to a call, and
-docs/architecture.md one message's way through all rooms.
+connection to one upstream, of one era): `upstream.link`. `mcproxy explain --pipeline` prints what happens to a call,
+`gateway.feature` has the order of its stages, and docs/architecture.md follows one message through all packages.
 """
 
 __version__ = "0.1.0"
