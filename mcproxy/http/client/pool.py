@@ -138,7 +138,9 @@ class Pool:
         now = self._loop.time()
         for connection, since in reversed(self._idle.items()):
             rested = now - since
-            if rested >= self._patience or connection.has_expired(now):
+            if rested >= self._patience:
+                return None  # all others have been idle for longer
+            if connection.has_expired(now):
                 continue
             url = self._urls[connection]
             if url is wanted or origin(url) == origin(wanted):
