@@ -51,6 +51,10 @@ MAX_STRINGS: Final = 200_000
 MAX_BLOCKS: Final = 10_000
 """Blocks, messages or contents of a result that are repaired; a longer list passes unchanged."""
 
+LARGE: Final = 64 * 1024
+"""Bytes of a tool's content from which on a first block of a known type vouches for all."""
+
+_BEGINS_PLAINLY: Final = re.compile(rb'\s*\[\s*\{\s*"type"\s*:\s*"(?:text|image|audio|resource|resource_link)"')
 _REPLACEMENT: Final = b"\\ufffd"
 _NO_NUMBER: Final = re.compile(rb"(?<![\w.+-])(?:NaN|[+-]?Infinity)(?![\w.])")
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
@@ -419,11 +423,16 @@ def complete_result(row: Method, params: Params, result: Params, oddities: Oddit
 
 
 def _is_plain(result: Params) -> bool:
-    """Whether a tool's result is as clients read it: decided by one pass over its content, in C."""
+    """Whether a tool's result is as clients read it: decided by one pass over its content, in C.
+
+    Of large content only the beginning is looked at: the pass would take 2 ms for each MiB.
+    """
     if CONTENT not in result:
         return False
+    content = result[CONTENT]
     try:
-        _blocks.decode(result[CONTENT])
+        if len(content) <= LARGE or _BEGINS_PLAINLY.match(content) is None:
+            _blocks.decode(content)
     except TooMany:
         return True  # Too many to look at: it passes unchanged.
     except (msgspec.MsgspecError, RecursionError):
@@ -599,7 +608,7 @@ def _checked_list(
     if _RESULT_TYPE in result and result[_RESULT_TYPE] != _COMPLETE:
         return result
     value = result.get(member, result.get(OLD_RESULT))
-    if value is None and is_object(raw(result)) and (CONTENT in result or "text" in result or "blob" in result):
+    if value is None and (CONTENT in result or "text" in result or "blob" in result):
         value = raw([{key: each for key, each in result.items() if key not in (META, _RESULT_TYPE)}])
     if value is None:
         return result

@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Response, first_level, json_of
 from mcproxy.protocol.methods import row_of
-from mcproxy.upstream.answers import AnonymousErrors, complete_result, read_capabilities, read_message
+from mcproxy.upstream.answers import LARGE, AnonymousErrors, complete_result, read_capabilities, read_message
 from mcproxy.upstream.oddities import Oddities
 
 
@@ -64,6 +64,12 @@ def test_a_well_formed_result_passes_as_the_same_object() -> None:
     text = {"type": "text", "text": "a", "annotations": {"priority": 0.5}, "more": 1}
     result = first_level({"content": [text], "isError": False, "structuredContent": {"a": 1}})
     assert complete_result(row_of("tools/call"), {}, result, Oddities()) is result
+
+
+@pytest.mark.parametrize(("kind", "is_same"), [("text", True), ("table", False)])
+def test_large_content_is_judged_by_its_first_block(kind: str, is_same: bool) -> None:
+    result = first_level({"content": [{"type": kind, "text": "a" * LARGE}]})
+    assert (complete_result(row_of("tools/call"), {}, result, Oddities()) is result) is is_same
 
 
 def test_each_kind_is_noted() -> None:
