@@ -1,6 +1,7 @@
 """Deviations of one upstream from the specifications that were accepted: counted, logged once, shown to operators.
 
-The functions that accept them stand together, by layer: `upstream.leniency` and `upstream.oauth.leniency`.
+The functions that accept them stand together, by layer: `upstream.leniency` for HTTP, `upstream.child.leniency` for
+lines, `upstream.answers` for messages, `upstream.oauth.leniency` for authorization servers.
 """
 
 from __future__ import annotations
