@@ -20,6 +20,7 @@ from mcproxy.http.client import (
     ResponseTooLarge,
     write_head,
 )
+from mcproxy.http.client.decoding import DecodedBody, codings
 
 CONNECT_TIMEOUT = 15.0
 """Seconds that a connection may take; callers bound the whole request."""
@@ -42,11 +43,12 @@ class OutgoingResponse:
         return self._response.head
 
     async def read(self, limit: int) -> bytes | None:
-        """The whole body; None if it has more than `limit` bytes. Raises NotAnswered and ConnectionBroken."""
-        if self.head.content_encoding:
+        """The whole body, decoded; None if it has more than `limit` bytes. Raises NotAnswered and ConnectionBroken."""
+        listed = codings(self.head.content_encoding)
+        if listed is None:
             raise NotAnswered(f"its answer is compressed ({self.head.content_encoding[:20]!r}), though not asked for")
         try:
-            return await self._response.read(limit)
+            return await (DecodedBody(self._response, listed) if listed else self._response).read(limit)
         except ResponseTooLarge:
             return None
 

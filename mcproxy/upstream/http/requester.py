@@ -31,10 +31,10 @@ from mcproxy.http.client import (
     write_fields,
     write_head,
 )
+from mcproxy.http.client.decoding import DecodedBody, codings
 from mcproxy.pending_requests import PeerGone
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import CredentialSource, HttpConnections, LinkContext, LinkCredential
-from mcproxy.upstream.http.decoding import DecodedBody, codings
 from mcproxy.upstream.http.responses import AUTHENTICATION, UpstreamResponse, quotable
 from mcproxy.upstream.leniency import Looks, look
 from mcproxy.upstream.link import NotAccepted, Rejected

@@ -13,7 +13,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from mcproxy.http.client import ClientResponse, ConnectionBroken, ResponseHead, ResponseTooLarge
+from mcproxy.http.client.heads import ResponseHead
+from mcproxy.http.client.response import ClientResponse, ConnectionBroken, ResponseTooLarge
 
 PIECE: Final = 64 * 1024
 """Bytes that are decoded in a row."""
