@@ -133,7 +133,7 @@ async def test_a_gateway_at_a_url_is_asked_from_where_there_is_no_configuration(
 
 
 async def test_doctor_asks_the_gateway_though_this_shell_lacks_the_variables_that_it_has(tmp_path: Path) -> None:
-    settings, file = configuration({"odd": ODD, "dying": DYING}), tmp_path / "mcproxy.json"
+    settings, file = configuration({"odd": ODD, "dying": DYING}, strict=True), tmp_path / "mcproxy.json"
     async with gateway(tmp_path, {**settings, "mcpServers": {"odd": ODD}}) as running:
         file.write_text(json.dumps(settings))
         with anyio.fail_after(GUARD):
