@@ -313,7 +313,6 @@ async def running(
     async with audit.running(), anyio.create_task_group() as tasks:
         context = _transport_context(settings, gateway, sealer, metrics, tasks, traced=settings.proxy.tracing.enabled)
         tasks.start_soon(gateway.run)
-        tasks.start_soon(rotation.run)
         tasks.start_soon(measure_loop_lag, metrics)
         refusals = Refusals(metrics, audit.note)
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
@@ -335,10 +334,9 @@ async def running(
             login,
         )
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
-            async with _companion(
-                app, shared if connects else None, sinks, joins_cluster=joins_cluster
-            ) as app.companion:
+            async with _companion(app, shared, sinks, joins_cluster=joins_cluster) as app.companion:
                 if connects:
+                    tasks.start_soon(rotation.run)
                     tasks.start_soon(fleet.run)
                 yield app
         tasks.cancel_scope.cancel()

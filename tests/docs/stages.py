@@ -11,6 +11,7 @@ from mcproxy.settings import Settings
 EVERYTHING = {
     "proxy": {"tracing": {"enabled": True}},
     "admin": {"port": 0},
+    "cluster": {"redis": "redis://127.0.0.1:9"},
     "access": {
         "pins": {"mode": "enforce"},
         "limits": {"rules": {"calls": {"rate": "10/s"}}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -144,3 +145,17 @@ def test_the_pipeline_is_explained_without_a_call(config: Path, capsys: pytest.C
     assert ["client", "ERRORS", "core"] in [row[:3] for row in rows]
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
     assert code("explain", "-c", config) == 2
+
+
+def test_the_pipeline_of_a_replica_is_explained_without_its_store(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        store.setblocking(False)
+        secret, url = "0123456789abcdef" * 3, f"redis://127.0.0.1:{store.getsockname()[1]}/0"
+        text = POLICY.replace("{port: 0}", f"{{port: 0, secret: ['{secret}']}}") % sys.executable
+        config.write_text(f"{text}cluster: {{redis: '{url}'}}\n")
+        assert code("explain", "-c", config, "--pipeline") == 0
+        with pytest.raises(BlockingIOError):
+            store.accept()
+    assert "client\tCLIENT\tprocess\trecords the session for other replicas" in capsys.readouterr().out
