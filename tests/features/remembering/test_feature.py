@@ -9,11 +9,14 @@ import anyio
 import msgspec
 import pytest
 
+from mcproxy.access.pins import approved
 from mcproxy.call.calls import Complete
 from mcproxy.call.clients import ListChanged
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.call.identity import Principal
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import Kind
-from tests.fakes.upstream import FakeUpstream, House, house, quiet, tool
+from mcproxy.settings.access.pins import PinSettings
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -95,11 +98,52 @@ async def test_another_version_of_the_program_is_not_remembered(tmp_path: Path) 
         assert await names(it) == []
 
 
-async def test_policy_applies_to_remembered_lists(tmp_path: Path) -> None:
+async def test_filters_apply_to_remembered_lists(tmp_path: Path) -> None:
     await one_run(tmp_path, "a", "b")
     filtered = {"git": {**SERVER, "tools": {"exclude": ["b"]}}}
     async with house(server("a", "b"), state=tmp_path, options=filtered) as it:
         assert await names(it) == ["git__a"]
+
+
+async def test_policy_applies_to_remembered_lists(tmp_path: Path) -> None:
+    await one_run(tmp_path, "a", "b")
+    roles = {"reader": {"allow": [{"tools": ["b"]}]}}
+    options = {"git": SERVER}
+    async with house(server("a", "b"), state=tmp_path, options=options, access={"policy": {"roles": roles}}) as it:
+        it["git"].answers["tools/call"] = lambda call: complete(content=[])
+        reader = Principal("ann", roles=frozenset({"reader"}))
+        assert await names(it, principal=reader) == ["git__b"]
+        assert error(await it.call("tools/list", principal=Principal("bob"))).code == METHOD_NOT_FOUND
+        assert error(await it.call("tools/call", principal=reader, name="git__a")).code == INVALID_PARAMS
+        assert decoded(await it.call("tools/call", principal=reader, name="git__b")) == {"content": []}
+
+
+def pinned(*tools: dict[str, object]) -> dict[str, object]:
+    """Access in which exactly these tools of the server are approved."""
+    lock = {"git": approved(None, {Kind.TOOLS: {str(each["name"]): raw(each) for each in tools}})}
+    return {"pins": PinSettings(mode="enforce").holding(lock)}
+
+
+async def test_r45_pins_apply_to_remembered_lists(tmp_path: Path) -> None:
+    await one_run(tmp_path, "a", "b")
+    access = pinned(tool("a"), tool("b", description="as it was approved"))
+    async with house(server("a", "b"), state=tmp_path, options={"git": SERVER}, access=access) as it:
+        assert await names(it) == ["git__a"]
+        assert error(await it.call("tools/call", name="git__b")).code == INVALID_PARAMS
+        assert it["git"].count("tools/call") == 0
+
+
+async def test_r45_a_remembered_tool_is_compared_again_before_it_is_called(tmp_path: Path) -> None:
+    access = pinned(tool("a"), tool("b"))
+    await one_run(tmp_path, "a", "b", access=access)
+    upstream = server("a")
+    upstream.lists[Kind.TOOLS] = [tool("a"), tool("b", description="changed since")]
+    upstream.answers["tools/call"] = lambda call: complete(content=[])
+    async with house(upstream, state=tmp_path, options={"git": SERVER}, access=access) as it:
+        assert await names(it) == ["git__a", "git__b"]
+        assert error(await it.call("tools/call", name="git__b")).code == INVALID_PARAMS
+        assert upstream.count("tools/call") == 0
+        assert decoded(await it.call("tools/call", name="git__a")) == {"content": []}
 
 
 async def test_nothing_is_remembered_where_it_is_turned_off(tmp_path: Path) -> None:
